@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
+usage() {
+    cat <<'TEXT'
+usage: tests/run.sh                       all legs
+       tests/run.sh LEG...                some legs
+       tests/run.sh quick [CATCH2 ARGS]   one fast build (g++ -O0), runs the matching tests in it
+
+Legs, in order:
+  gcc        g++ 12 -O2 -DNDEBUG: what users ship; the examples too
+  clang14    the oldest clang promised, with fewer rounds
+  clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
+  asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
+  tsan       clang 19 -O1, thread sanitizer: data races and lock order
+  checks     layers, format, doc snippets, headers alone, negative compile tests, clang-tidy
+  bugs       mistakes put back on purpose: each must turn its test red
+  consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
+
+As root, missing Debian packages are installed first; otherwise the line to run is printed.
+
+Environment:
+  AMUX_BUILD_ROOT   where to build                           (default: build/ in the repository)
+  AMUX_JOBS         compilers and tests at a time            (default: number of processors)
+  AMUX_TEST_SCALE   factor on the rounds of random and stress tests, such as 0.1 or 20
+                    (default: a value per leg)
+  AMUX_NO_INSTALL   do not look for missing packages
+
+The last line is "N passed, N failed" over all legs; the exit code is 0 only when nothing failed.
+TEXT
+}
+
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+build_root=${AMUX_BUILD_ROOT:-$root/build}
+jobs=${AMUX_JOBS:-$(nproc)}
+all_legs=(gcc clang14 clang19 asan tsan checks bugs consumers)
+passed=0
+failed=0
+
+install_for() {
+    local leg packages=()
+    for leg in "$@"; do
+        case $leg in
+            clang14) packages+=(clang-14) ;;
+            clang19 | tsan) packages+=(clang-19 libclang-rt-19-dev) ;;
+            checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19) ;;
+            consumers) packages+=(pkg-config make) ;;
+        esac
+    done
+    tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \
+        $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
+}
+
+# Some kernels place programs at addresses that the sanitizers of g++ 12 cannot map.
+plain_addresses=()
+setarch -R true 2>/dev/null && plain_addresses=(setarch -R)
+
+# configure DIR COMPILER FLAGS [CMAKE ARGS]
+configure() {
+    local dir=$1 compiler=$2 flags=$3
+    shift 3
+    cmake -S . -B "$dir" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" \
+        -DAMUX_BUILD_TESTS=ON -DAMUX_BUILD_EXAMPLES=OFF "$@"
+}
+
+# count LEG PASSED FAILED SECONDS: the leg's closing line. A leg in which nothing ran has failed.
+count() {
+    local leg=$1 good=$2 bad=$3 seconds=$4
+    ((good + bad > 0)) || bad=1
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    echo "$leg: $good passed, $bad failed ($seconds s)"
+}
+
+show_failure() {
+    echo "---- $1: $2; the end of $3:"
+    tail -n 60 "$3"
+    echo "----"
+}
+
+# compiler_leg LEG SCALE COMPILER FLAGS [CMAKE ARGS]: builds the tests, runs them with ctest.
+compiler_leg() {
+    local leg=$1 scale=$2 compiler=$3 flags=$4 start=$SECONDS
+    shift 4
+    local dir=$build_root/$leg log=$build_root/$leg.log report=$build_root/$leg.xml
+    rm -f "$report"
+    echo "$leg: building with $compiler $flags"
+    if ! { configure "$dir" "$compiler" "$flags" "$@" && cmake --build "$dir" -j "$jobs"; } \
+        >"$log" 2>&1; then
+        show_failure "$leg" "the build failed" "$log"
+        count "$leg" 0 1 $((SECONDS - start))
+        return
+    fi
+    echo "$leg: built in $((SECONDS - start)) s, testing"
+    AMUX_TEST_SCALE=${AMUX_TEST_SCALE:-$scale} \
+        ${plain_addresses[@]+"${plain_addresses[@]}"} \
+        ctest --test-dir "$dir" -j "$jobs" --no-tests=error --output-on-failure \
+        --output-junit "$report" >>"$log" 2>&1 </dev/null
+    local code=$?
+    # The suite's line of the report, <testsuite ... tests="9" failures="0" disabled= skipped=>.
+    local tests failures skipped
+    number() { sed -n "s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" "$report" 2>/dev/null | head -n 1; }
+    tests=$(number tests) failures=$(number failures) skipped=$(number skipped)
+    if ((code != 0)); then
+        show_failure "$leg" "ctest gave $code" "$log"
+        ((${failures:-0} > 0)) || failures=1
+    fi
+    count "$leg" $((${tests:-0} - ${failures:-0} - ${skipped:-0})) $((${failures:-0})) \
+        $((SECONDS - start))
+}
+
+# script_leg LEG COMMAND...: a suite that ends with a line "N passed, N failed" of its own.
+script_leg() {
+    local leg=$1 start=$SECONDS
+    shift
+    local log=$build_root/$leg.log
+    echo "$leg: running"
+    AMUX_BUILD_ROOT=$build_root AMUX_JOBS=$jobs "$@" >"$log" 2>&1 </dev/null
+    local code=$? line good=0 bad=0
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    if [[ -n $line ]]; then
+        good=${line%% *}
+        bad=${line#*, }
+        bad=${bad%% *}
+    fi
+    ((code == 0 || bad > 0)) || bad=1
+    ((bad == 0)) || show_failure "$leg" "failed" "$log"
+    count "$leg" "$good" "$bad" $((SECONDS - start))
+}
+
+run_leg() {
+    case $1 in
+        gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" -DAMUX_BUILD_EXAMPLES=ON ;;
+        clang14) compiler_leg clang14 0.1 clang++-14 "-O1" ;;
+        clang19) compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS" ;;
+        asan)
+            compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
+-fsanitize=address,undefined -fno-sanitize-recover=all"
+            ;;
+        tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" ;;
+        checks) script_leg checks python3 tests/checks/run.py ;;
+        bugs) script_leg bugs python3 tests/bugs/run.py ;;
+        consumers) script_leg consumers tests/consumer/run.sh ;;
+    esac
+}
+
+quick() {
+    install_for quick || exit 2
+    local dir=$build_root/quick log=$build_root/quick.log
+    if ! { configure "$dir" g++ "-O0" && cmake --build "$dir" -j "$jobs" --target amux_tests; } \
+        >"$log" 2>&1; then
+        show_failure quick "the build failed" "$log"
+        exit 1
+    fi
+    AMUX_TEST_SCALE=${AMUX_TEST_SCALE:-0.1} exec "$dir/tests/amux_tests" "$@"
+}
+
+mkdir -p "$build_root"
+case ${1:-} in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    quick)
+        shift
+        quick "$@"
+        ;;
+esac
+
+legs=("$@")
+((${#legs[@]} > 0)) || legs=("${all_legs[@]}")
+for leg in "${legs[@]}"; do
+    if [[ " ${all_legs[*]} " != *" $leg "* ]]; then
+        echo "tests/run.sh: no leg '$leg' (one of: ${all_legs[*]}, quick)" >&2
+        exit 2
+    fi
+done
+install_for "${legs[@]}" || exit 2
+
+for leg in "${legs[@]}"; do
+    run_leg "$leg"
+done
+echo
+echo "$passed passed, $failed failed"
+((failed == 0))
