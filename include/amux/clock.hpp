@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <chrono>
+
+#if defined(__linux__)
+#include <time.h>
+#endif
+
+namespace amux {
+
+/// The clock of every deadline in amux: monotonic, and it counts the time that a machine sleeps.
+///
+/// On Linux it reads CLOCK_BOOTTIME; libstdc++'s `steady_clock` stands still during a suspend, which would let a
+/// deadline or a lease outlive its time. Elsewhere it is `steady_clock`. Thread-safety: any thread.
+struct clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<clock, duration>;
+    static constexpr bool is_steady = true;
+
+    static time_point now() noexcept
+    {
+#if defined(__linux__)
+        timespec t{};
+        clock_gettime(CLOCK_BOOTTIME, &t);
+        return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec}};
+#else
+        return time_point{std::chrono::duration_cast<duration>(
+            std::chrono::steady_clock::now().time_since_epoch())};
+#endif
+    }
+};
+
+namespace detail {
+
+/// `start + d`, rounded up to the clock's tick; what does not fit is `time_point::max()`.
+template <class Rep, class Period>
+clock::time_point deadline_after(clock::time_point start,
+                                 const std::chrono::duration<Rep, Period>& d) noexcept
+{
+    using seconds = std::chrono::duration<double>;
+    constexpr auto never = (clock::time_point::max)();
+    if (!(d > std::chrono::duration<Rep, Period>::zero())) // also a floating NaN
+        return start;
+    // One second of slack: the comparison is made in floating point.
+    if (seconds{d} >= seconds{never - start} - seconds{1})
+        return never;
+    return start + std::chrono::ceil<clock::duration>(d);
+}
+
+} // namespace detail
+} // namespace amux
