@@ -74,25 +74,29 @@ if [[ $(id -u) != 0 ]]; then
 fi
 
 export DEBIAN_FRONTEND=noninteractive
-apt() { apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"; }
+apt() {
+    local output
+    output=$(apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@" 2>&1 </dev/null) ||
+        { printf '%s\n' "$output" | tail -n 20 >&2; return 1; }
+}
 
 echo "installing: $missing"
-apt update -qq || echo "apt-get update had trouble; going on with what it has" >&2
+apt update -qq || echo "going on with the package lists of before" >&2
 if [[ -n $ordinary ]]; then
-    apt install -qq -y --no-install-recommends $ordinary >/dev/null ||
+    apt install -qq -y --no-install-recommends $ordinary ||
         give_up "apt-get could not install these packages."
 fi
 
 if [[ $ordinary != "$missing" ]]; then
     candidate=$(apt-cache policy catch2 | awk '/Candidate:/ { print $2 }')
     if dpkg --compare-versions "${candidate:-0}" ge 3; then
-        apt install -qq -y --no-install-recommends catch2 >/dev/null
+        apt install -qq -y --no-install-recommends catch2
     else
         if [[ -z $(apt-get indextargets --format '$(SITE)' 'Codename: bookworm-backports') ]]; then
             backports_source || give_up "No apt source for bookworm to derive bookworm-backports from."
             apt update -qq
         fi
-        apt install -qq -y --no-install-recommends -t bookworm-backports catch2 >/dev/null
+        apt install -qq -y --no-install-recommends -t bookworm-backports catch2
     fi
     have catch2 || give_up "apt-get could not install Catch2 3."
 fi

@@ -16,4 +16,4 @@ inline int scaled(int rounds)
     return result < 1.0 ? 1 : static_cast<int>(result);
 }
 
-}  // namespace support
+} // namespace support

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Puts known mistakes back, one at a time, and requires that the test named for each goes red.
+
+usage: run.py [NAME...]
+
+A test that cannot fail proves nothing. Each tests/bugs/NAME.bug holds one plausible mistake:
+
+    what: a cancelled request leaves those behind it waiting
+    file: include/amux/detail/admission.hpp
+    source: tests/cancel_test.cpp            the test files to compile, several with spaces
+    test: asyncmux: a stopped waiter*        Catch2's test specification
+    flags: -fsanitize=address                optional; for the compiler
+    timeout: 60                              optional; seconds
+    --- search
+    text that stands in the file exactly once
+    --- replace
+    what the mistake makes of it
+    --- end
+
+Several pairs of search and replace may follow each other. The copy of include/ with the mistake
+must compile, and the test must fail, crash or hang with it; without it the same test is green.
+"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+sys.dont_write_bytecode = True
+from common import INCLUDE, ROOT, files, in_parallel  # noqa: E402
+
+
+class Broken(Exception):
+    """The entry itself is wrong, whatever the test says."""
+
+
+class Bug:
+    def __init__(self, path):
+        self.name = path.stem
+        text = (ROOT / path).read_text()
+        head, _, rest = text.partition("--- search\n")
+        fields = dict(re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", head, re.M))
+        unknown = set(fields) - {"what", "file", "source", "test", "flags", "timeout"}
+        missing = {"what", "file", "source", "test"} - set(fields)
+        if unknown or missing:
+            raise Broken(f"unknown fields {sorted(unknown)}, missing fields {sorted(missing)}")
+        self.what, self.file, self.test = fields["what"], fields["file"], fields["test"]
+        self.sources = tuple(fields["source"].split())
+        self.flags = tuple(fields.get("flags", "").split())
+        self.timeout = float(fields.get("timeout", 0))
+        self.pairs = re.findall(r"--- search\n(.*?)^--- replace\n(.*?)(?=^--- (?:search|end)$)",
+                                "--- search\n" + rest, re.M | re.S)
+        if not self.pairs or not text.rstrip().endswith("--- end"):
+            raise Broken("needs --- search, --- replace and --- end")
+        for source in self.sources:
+            if not (ROOT / source).is_file():
+                raise Broken(f"there is no {source}")
+
+    def mistaken(self, text):
+        for search, replacement in self.pairs:
+            if text.count(search) != 1:
+                raise Broken(f"found {text.count(search)} times in {self.file}, must be once:\n"
+                             f"{search}")
+            text = text.replace(search, replacement)
+        return text
+
+
+def compile_tests(bug, include, folder, reuse=None):
+    """Builds the test program against `include`; objects of `reuse` that do not see the
+    mistaken file are taken from there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    objects = []
+    for source in [*bug.sources, *map(str, files("tests/support/*.cpp"))]:
+        name = source.replace("/", "_")
+        made = folder / (name + ".o")
+        if reuse:
+            seen = (reuse / (name + ".d")).read_text()
+            if bug.file.removeprefix("include/") not in seen:
+                objects.append(reuse / (name + ".o"))
+                continue
+        compile_one([*COMPILE, *bug.flags, "-I", include, "-I", ROOT / "tests", "-MMD", "-MF",
+                     folder / (name + ".d"), "-c", ROOT / source, "-o", made])
+        objects.append(made)
+    program = folder / "tests"
+    compile_one(["g++", *bug.flags, *objects, "-lCatch2Main", "-lCatch2", "-pthread", "-o",
+                 program])
+    return program
+
+
+COMPILE = ["g++", "-std=c++20", "-O0", "-w", "-pthread", '-DAMUX_PROJECT_VERSION="0"']
+
+
+def compile_one(command):
+    done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, errors="replace")
+    if done.returncode != 0:
+        raise Broken("does not compile:\n" + "\n".join(done.stdout.splitlines()[:30]))
+
+
+# A mistake may allocate without end; the sanitizers reserve address space by the terabyte.
+LIMITED = ["sh", "-c", 'ulimit -c 0; ulimit -v 8000000; exec "$0" "$@"']
+
+
+def run_test(program, test, flags, timeout):
+    """('green' | 'red' | 'hangs', output, seconds)."""
+    limited = [] if any("-fsanitize" in flag for flag in flags) else LIMITED
+    start = time.monotonic()
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen([*limited, str(program), test],
+                                   stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=subprocess.STDOUT, start_new_session=True,
+                                   cwd=program.parent)
+        try:
+            code = process.wait(timeout)
+            verdict = "green" if code == 0 else "red"
+        except subprocess.TimeoutExpired:
+            verdict = "hangs"
+        try:
+            os.killpg(process.pid, signal.SIGKILL)  # whatever it started
+        except ProcessLookupError:
+            pass
+        process.wait()
+        output.seek(0)
+        return verdict, output.read(), time.monotonic() - start
+
+
+def main():
+    wanted = sys.argv[1:]
+    bugs, failures = [], []
+    for path in files("tests/bugs/*.bug"):
+        if wanted and path.stem not in wanted:
+            continue
+        try:
+            bugs.append(Bug(path))
+        except Broken as trouble:
+            failures.append(f"{path.stem}: {trouble}")
+    for name in set(wanted) - {path.stem for path in files("tests/bugs/*.bug")}:
+        failures.append(f"{name}: no such file in tests/bugs")
+
+    work = pathlib.Path(tempfile.mkdtemp(prefix="amux-bugs-"))
+    try:
+        # Without the mistake: each set of sources is built once, each test is run once.
+        builds = {}
+        for bug in bugs:
+            builds.setdefault((bug.sources, bug.flags), bug)
+        clean = {key: work / f"clean{number}" for number, key in enumerate(builds)}
+
+        def build(key):
+            try:
+                return compile_tests(builds[key], INCLUDE, clean[key])
+            except Broken as trouble:
+                return trouble
+        programs = dict(zip(builds, in_parallel(build, builds)))
+
+        tests = sorted({(bug.sources, bug.flags, bug.test) for bug in bugs
+                        if isinstance(programs[bug.sources, bug.flags], pathlib.Path)})
+        baseline = dict(zip(tests, in_parallel(
+            lambda t: run_test(programs[t[0], t[1]], t[2], t[1], 300), tests)))
+
+        def try_bug(bug):
+            program = programs[bug.sources, bug.flags]
+            if isinstance(program, Broken):
+                return f"without the mistake: {program}"
+            verdict, output, seconds = baseline[bug.sources, bug.flags, bug.test]
+            if verdict != "green":
+                return f"without the mistake the test is {verdict}:\n{output[-3000:]}"
+            folder = work / bug.name
+            try:
+                shutil.copytree(INCLUDE, folder / "include")
+                if not (folder / bug.file).is_file():
+                    raise Broken(f"there is no {bug.file}")
+                (folder / bug.file).write_text(bug.mistaken((folder / bug.file).read_text()))
+                program = compile_tests(bug, folder / "include", folder / "build",
+                                        clean[bug.sources, bug.flags])
+            except Broken as trouble:
+                return str(trouble)
+            # A hang is red too; twenty times the honest time is a hang.
+            verdict, output, seconds = run_test(program, bug.test, bug.flags,
+                                                bug.timeout or max(10.0, 20 * seconds))
+            shutil.rmtree(folder)
+            print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
+            if verdict == "green":
+                return f"nobody notices: {bug.what}"
+            return None
+
+        failures += [f"{bug.name}: {trouble}"
+                     for bug, trouble in zip(bugs, in_parallel(try_bug, bugs)) if trouble]
+        passed = len(bugs) - sum(1 for f in failures if f.split(":")[0] in {b.name for b in bugs})
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+    for failure in failures:
+        print("FAILED " + failure.rstrip().replace("\n", "\n    "))
+    print(f"{passed} passed, {len(failures)} failed")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Everything that can be checked without running a test.
+
+usage: run.py [CHECK...]
+
+Checks: layers snippets words format headers light compile_fail tidy
+"""
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import compile_fail
+import layers
+import snippets
+import words
+from common import INCLUDE, WARNINGS, files, headers, in_parallel, run
+
+LIGHT_LIMIT = 48000
+NEEDS_ANOTHER_LIBRARY = {"amux/format.hpp": "fmt/core.h"}
+
+# Each check yields (name, complaints); no complaint is a pass.
+
+
+def list_check(name, function):
+    yield name, function()
+
+
+def format_check():
+    """One formatter, one version: the next one formats otherwise."""
+    sources = files(*(f"{folder}/**/*.{ending}" for folder in ("include", "tests", "examples")
+                      for ending in ("hpp", "cpp")))
+
+    def one(path):
+        code, output = run(["clang-format-19", "--dry-run", "-Werror", path])
+        return [] if code == 0 else [output.splitlines()[0] if output else f"{path}: {code}",
+                                     f"run: clang-format-19 -i {path}"]
+    complaints = [line for lines in in_parallel(one, sources) for line in lines]
+    yield "format", complaints
+
+
+def headers_check():
+    """A header that compiles only after another one works by luck, until someone sorts includes."""
+    available = "".join(f"\n#if __has_include(<{need}>)\nyes:{name}\n#endif"
+                        for name, need in NEEDS_ANOTHER_LIBRARY.items())
+    _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], available)
+    usable = [name for name in headers()
+              if name not in NEEDS_ANOTHER_LIBRARY or f"yes:{name}" in output.replace(" ", "")]
+
+    def one(job):
+        compiler, name, text = job
+        code, output = run([compiler, "-std=c++20", *WARNINGS, "-I", INCLUDE, "-fsyntax-only",
+                            "-x", "c++", "-"], text)
+        return f"headers: {name}, {compiler}", [] if code == 0 else [output]
+    jobs = [(compiler, f"{name} alone", f"#include <{name}>\n" * 2)
+            for compiler in ("g++", "clang++-14", "clang++-19") for name in usable]
+    standard = sorted({line for name in usable for line in re.findall(
+        r"^#include <\w+>$", (INCLUDE / name).read_text(), re.M)})
+    jobs.append(("g++", "all, after the macros min and max of <windows.h>", "\n".join(
+        standard + ["#define min(a, b) broken", "#define max(a, b) broken"]
+        + [f"#include <{name}>" for name in usable]) + "\n"))
+    yield from in_parallel(one, jobs)
+
+
+def light_check():
+    """Users pay for every line in every file that locks something."""
+    if not (INCLUDE / "amux/asyncmux.hpp").exists():
+        print("light: no asyncmux.hpp yet, skipped")
+        return
+    code, output = run(["g++", "-std=c++20", "-E", "-P", "-I", INCLUDE,
+                        INCLUDE / "amux/asyncmux.hpp"])
+    lines = output.count("\n")
+    print(f"light: asyncmux.hpp is {lines} lines after the preprocessor")
+    yield "light", [] if code == 0 and lines < LIGHT_LIMIT else [
+        f"asyncmux.hpp: {lines} preprocessed lines, must stay below {LIGHT_LIMIT}"]
+
+
+def tidy_check():
+    """One file with every header, and the examples, which use them as people do."""
+    if not shutil.which("clang-tidy-19"):
+        yield "tidy", ["clang-tidy-19 is not installed"]
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        everything = pathlib.Path(folder) / "all_headers.cpp"
+        everything.write_text("".join(f"#include <{name}>\n" for name in headers()))
+
+        def one(path):
+            code, output = run(["clang-tidy-19", "--quiet", "--config-file=.clang-tidy",
+                                "--warnings-as-errors=*", path, "--", "-std=c++20",
+                                "-I", INCLUDE, "-I", "tests"])
+            return f"tidy: {path.name}", [] if code == 0 else [
+                line for line in output.splitlines() if "warnings generated" not in line]
+        yield from in_parallel(one, [everything, *files("examples/*.cpp")])
+
+
+CHECKS = {
+    "layers": lambda: list_check("layers", layers.check),
+    "snippets": lambda: list_check("snippets", snippets.check),
+    "words": lambda: list_check("words", words.check),
+    "format": format_check,
+    "headers": headers_check,
+    "light": light_check,
+    "compile_fail": compile_fail.results,
+    "tidy": tidy_check,
+}
+
+
+def main():
+    passed = failed = 0
+    for name in sys.argv[1:] or CHECKS:
+        for what, complaints in CHECKS[name]():
+            if complaints:
+                failed += 1
+                print(f"FAILED {what}")
+                for line in complaints:
+                    print("    " + line.rstrip().replace("\n", "\n    "))
+            else:
+                passed += 1
+        print(f"{name}: done", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
