@@ -45,7 +45,7 @@ install_for() {
             clang14) packages+=(clang-14) ;;
             clang19 | tsan) packages+=(clang-19 libclang-rt-19-dev) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19) ;;
-            consumers) packages+=(pkg-config make) ;;
+            consumers) packages+=(pkg-config) ;;
         esac
     done
     tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
+# Uses amux in the four ways in which users do: subdirectory, FetchContent, installed package,
+# pkg-config. Ends with "N passed, N failed".
+set -u -o pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/tests/consumer
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+
+report() {
+    local name=$1 code=$2 output=$3
+    if ((code == 0)); then
+        passed=$((passed + 1))
+        echo "ok      $name"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name"
+        printf '%s\n' "$output" | tail -n 30 | sed 's/^/    /'
+    fi
+}
+
+# must NAME COMMAND...: the command succeeds.
+must() {
+    local name=$1 output
+    shift
+    output=$("$@" 2>&1 </dev/null)
+    report "$name" $? "$output"
+}
+
+# must_say NAME REGEX COMMAND...: the command fails, and says so in these words.
+must_say() {
+    local name=$1 regex=$2 output
+    shift 2
+    if output=$("$@" 2>&1 </dev/null); then
+        report "$name" 1 "succeeded: $output"
+    else
+        printf '%s\n' "$output" | tr -s ' \n' ' ' | grep -qE "$regex"
+        report "$name" $? "$output"
+    fi
+}
+
+# project BUILD_DIR CMAKE_ARGS...: configures, builds and runs the consumer.
+project() {
+    local build=$work/$1
+    shift
+    cmake -S "$here" -B "$build" -G Ninja -DAMUX="$root" "$@" &&
+        cmake --build "$build" && "$build/consumer"
+}
+
+own_build() {
+    cmake -S "$root" -B "$work/own" -G Ninja -DAMUX_BUILD_TESTS=OFF -DAMUX_BUILD_EXAMPLES=OFF \
+        -DCMAKE_INSTALL_PREFIX="$work/first" &&
+        cmake --build "$work/own" --target all_verify_interface_header_sets
+}
+
+# An installation is moved before it is used: no path may have been written into it.
+install_and_move() {
+    cmake --install "$work/own" && mv "$work/first" "$work/installed"
+}
+
+with_pkg_config() {
+    export PKG_CONFIG_PATH=$work/installed/share/pkgconfig
+    local flags
+    flags=$(pkg-config --cflags --libs "amux >= 0.1") &&
+        g++ -std=c++20 -Wall -Wextra -Werror "$here/main.cpp" "$here/other.cpp" $flags \
+            -o "$work/plain" && "$work/plain"
+}
+
+# Headers that are used but were left out of CMakeLists.txt are missing from the installation.
+same_headers() {
+    diff -r "$root/include" "$work/installed/include"
+}
+
+no_fmt=-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
+package=(-DHOW=package -DCMAKE_PREFIX_PATH="$work/installed")
+
+must "each header alone (CMake's header sets)" own_build
+must "install" install_and_move
+must "the installation has every header" same_headers
+must "add_subdirectory" project subdirectory -DHOW=subdirectory $no_fmt
+must "FetchContent" project fetch -DHOW=fetch $no_fmt
+for type in Release Debug; do
+    must "find_package, $type" project "package-$type" "${package[@]}" -DVERSION=0.1 $no_fmt \
+        -DCMAKE_BUILD_TYPE=$type
+done
+must "pkg-config" with_pkg_config
+must "amux::format, installed" project format "${package[@]}" -DFORMAT=ON
+must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DFORMAT=ON
+must_say "amux::format without fmt names the package" "libfmt-dev" \
+    project no-fmt "${package[@]}" -DFORMAT=ON $no_fmt
+must_say "another minor version does not match" "amux.*0\.2" \
+    project version "${package[@]}" -DVERSION=0.2
+
+echo "$passed passed, $failed failed"
+((failed == 0))
