@@ -75,7 +75,7 @@ count() {
 
 show_failure() {
     echo "---- $1: $2; the end of $3:"
-    tail -n 60 "$3"
+    grep -vE '^ +Start +[0-9]+: |\.\.\. +Passed ' "$3" | tail -n 100
     echo "----"
 }
 

@@ -29,31 +29,38 @@ give_up() {
 }
 
 # Writes an apt source for bookworm-backports, made from the machine's own entry for bookworm:
-# same server, same key, other suite. Prints nothing when there is no such entry.
+# same server, same key, other suite.
 backports_source() {
-    local entry file
-    entry=$(apt-get indextargets --format '$(SOURCESENTRY)|$(REPO_URI)' 'Created-By: Packages' \
-        'Origin: Debian' 'Codename: bookworm' 'Component: main' | head -n 1)
+    local entry file address suite
+    entry=$(apt-get indextargets --format '$(SOURCESENTRY)|$(REPO_URI)|$(RELEASE)' \
+        'Created-By: Packages' 'Origin: Debian' 'Codename: bookworm' 'Component: main' | head -n 1)
     [[ -n $entry ]] || return 1
-    file=${entry%%|*}
+    IFS='|' read -r file address suite <<<"$entry"
     file=${file%:*}
-    local address=${entry#*|}
     address=${address%/}
     if [[ $file == *.sources ]]; then
-        awk -v address="$address" '
+        awk -v address="$address" -v suite="$suite" '
             BEGIN { RS = ""; FS = "\n" }
-            index($0, address) && /(^|\n)Suites:[^\n]*bookworm([ \t\n]|$)/ && !done {
+            index($0, address) && $0 ~ "(^|\n)Suites:([^\n]*[ \t])?" suite "([ \t\n]|$)" && !done {
                 done = 1
                 for (i = 1; i <= NF; i++) {
-                    if ($i ~ /^#/ || $i ~ /^Enabled:/) continue
+                    if ($i ~ /^#/) continue
                     if ($i ~ /^Suites:/) $i = "Suites: bookworm-backports"
                     if ($i ~ /^Components:/) $i = "Components: main"
                     print $i
                 }
             }' "$file" >/etc/apt/sources.list.d/amux-backports.sources
     else
-        sed -n -E 's#^deb[[:space:]]+((\[[^]]*\][[:space:]]+)?[^[:space:]]+)[[:space:]]+bookworm([[:space:]].*)?$#deb \1 bookworm-backports main#p' \
-            "$file" | grep -F "$address" | head -n 1 >/etc/apt/sources.list.d/amux-backports.list
+        awk -v address="$address" -v suite="$suite" '
+            /^deb[ \t]/ && index($0, address) && !done {
+                for (i = 2; i <= NF; i++) {
+                    if ($i != suite) continue
+                    done = 1
+                    for (k = 1; k < i; k++) printf "%s ", $k
+                    print "bookworm-backports main"
+                    break
+                }
+            }' "$file" >/etc/apt/sources.list.d/amux-backports.list
     fi
 }
 
