@@ -41,26 +41,29 @@ def format_check():
     yield "format", complaints
 
 
+def usable():
+    """The headers whose libraries are installed."""
+    probe = "".join(f"\n#if __has_include(<{need}>)\n{name}\n#endif"
+                    for name, need in NEEDS_ANOTHER_LIBRARY.items())
+    _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], probe)
+    present = output.replace(" ", "").splitlines()
+    return [name for name in headers() if name not in NEEDS_ANOTHER_LIBRARY or name in present]
+
+
 def headers_check():
     """A header that compiles only after another one works by luck, until someone sorts includes."""
-    available = "".join(f"\n#if __has_include(<{need}>)\nyes:{name}\n#endif"
-                        for name, need in NEEDS_ANOTHER_LIBRARY.items())
-    _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], available)
-    usable = [name for name in headers()
-              if name not in NEEDS_ANOTHER_LIBRARY or f"yes:{name}" in output.replace(" ", "")]
-
     def one(job):
         compiler, name, text = job
         code, output = run([compiler, "-std=c++20", *WARNINGS, "-I", INCLUDE, "-fsyntax-only",
                             "-x", "c++", "-"], text)
         return f"headers: {name}, {compiler}", [] if code == 0 else [output]
     jobs = [(compiler, f"{name} alone", f"#include <{name}>\n" * 2)
-            for compiler in ("g++", "clang++-14", "clang++-19") for name in usable]
-    standard = sorted({line for name in usable for line in re.findall(
+            for compiler in ("g++", "clang++-14", "clang++-19") for name in usable()]
+    standard = sorted({line for name in usable() for line in re.findall(
         r"^#include <\w+>$", (INCLUDE / name).read_text(), re.M)})
     jobs.append(("g++", "all, after the macros min and max of <windows.h>", "\n".join(
         standard + ["#define min(a, b) broken", "#define max(a, b) broken"]
-        + [f"#include <{name}>" for name in usable]) + "\n"))
+        + [f"#include <{name}>" for name in usable()]) + "\n"))
     yield from in_parallel(one, jobs)
 
 
@@ -85,7 +88,7 @@ def tidy_check():
 
     with tempfile.TemporaryDirectory() as folder:
         everything = pathlib.Path(folder) / "all_headers.cpp"
-        everything.write_text("".join(f"#include <{name}>\n" for name in headers()))
+        everything.write_text("".join(f"#include <{name}>\n" for name in usable()))
 
         def one(path):
             code, output = run(["clang-tidy-19", "--quiet", "--config-file=.clang-tidy",
