@@ -37,6 +37,7 @@ public:
         node* child = nullptr;
         time_point due{};
         std::uint64_t order = 0;
+        void* queue = nullptr;
 
     private:
         function function_;
