@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Everything that needs the standard library alone.
+
+#include <amux/version.hpp>
+#include <amux/lock_mode.hpp>
+#include <amux/error.hpp>
+#include <amux/clock.hpp>
+#include <amux/scheduler.hpp>
+#include <amux/context.hpp>
+#include <amux/task.hpp>
+#include <amux/when_all.hpp>
+#include <amux/spawn.hpp>
+#include <amux/task_group.hpp>
+#include <amux/event_loop.hpp>
+#include <amux/manual_event_loop.hpp>
+#include <amux/sync_wait.hpp>
+#include <amux/loop_thread.hpp>
+#include <amux/threading.hpp>
+#include <amux/snapshot.hpp>
+#include <amux/asyncmux.hpp>

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/keys.hpp>
+#include <amux/detail/lock_operation.hpp>
+#include <amux/error.hpp>
+#include <amux/snapshot.hpp>
+#include <amux/threading.hpp>
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <stop_token>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace amux {
+
+/// No limit: the default of `asyncmux_options::max_waiters`.
+inline constexpr std::size_t unlimited = static_cast<std::size_t>(-1);
+
+struct asyncmux_options {
+    /// A request that its own context would wait for throws `reentrant_lock_error` instead of waiting for ever.
+    bool prevent_reentrancy = false;
+    /// How many requests may wait at a time; one more throws `lock_queue_full_error`.
+    std::size_t max_waiters = unlimited;
+    /// For messages and snapshots. Not copied: it outlives the mux.
+    const char* name = "";
+};
+
+/// A keyed reader/writer mutex for coroutines: `co_await` suspends the coroutine, never the thread.
+///
+/// Locks on different keys do not conflict; two locks on one key, or a lock on a key and one on the whole mux, conflict
+/// unless both are shared. A request is granted at the first moment when it conflicts with no lock that is held and with
+/// no earlier request that still waits: conflicting requests are served in order of arrival, and a request arrives when
+/// it is awaited. Not recursive: who asks again for what it holds waits for ever (see `prevent_reentrancy`).
+///
+/// A coroutine that waited is resumed at its own place: the scheduler given to `resume_on`, else its promise's
+/// (`amux_scheduler`), else the thread that releases, inside the call that releases.
+///
+/// Every form takes a `std::stop_token` last: a request stopped before it is granted throws `lock_cancelled_error`, or
+/// answers with an empty guard if its name begins with `try_`. Once granted, a stop changes nothing. On a closed mux
+/// every form throws `lock_closed_error`.
+///
+/// Complexity: O(1) for a key, O(shards) for the whole mux, and no allocation once as many keys were in use before.
+/// Thread-safety: every member from any thread (`single_threaded`: from one). Lifetime: destroying a mux that is held or
+/// waited for ends the program with a message. Keys given as lvalues are referred to until the lock is granted.
+template <lock_key Key = std::string, class Threading = multi_threaded,
+          class Hash = typename detail::default_hash_of<Key>::hash,
+          class Equal = typename detail::default_hash_of<Key>::equal>
+class asyncmux {
+    using core = detail::mux_core<Key, Threading, Hash, Equal>;
+    using body = detail::mux_body<core>;
+    template <class K>
+    static constexpr bool like_key = detail::key_like<K, Key, Hash, Equal>;
+    static constexpr lock_mode shared = lock_mode::shared;
+    static constexpr lock_mode exclusive = lock_mode::exclusive;
+    using stop_token = std::stop_token;
+    template <class R, class P>
+    using duration = std::chrono::duration<R, P>;
+
+public:
+    using key_type = Key;
+    using threading = Threading;
+    using guard = detail::mux_guard<body>;
+
+    explicit asyncmux(asyncmux_options options = {})
+        : body_{options.max_waiters, options.name, options.prevent_reentrancy}
+    {}
+    asyncmux(const asyncmux&) = delete;
+    asyncmux& operator=(const asyncmux&) = delete;
+    ~asyncmux()
+    {
+        if (!body_.idle())
+            detail::fatal("an asyncmux is destroyed while it is held or waited for:",
+                          *body_.name ? body_.name : "(it has no name)");
+        body_.pass_through(); // a releaser may still be on its way out
+    }
+
+    /// The lock, awaited: `auto g = co_await mux.lock(key);`. Without a key: the whole mux.
+    auto lock(stop_token s = {}) { return ask<exclusive>(whole, forever, s); }
+    auto lock(const Key& k, stop_token s = {}) { return ask<exclusive>(one(k), forever, s); }
+    auto lock(Key&& k, stop_token s = {}) { return ask<exclusive>(one(std::move(k)), forever, s); }
+    template <class K>
+        requires like_key<K>
+    auto lock(K&& k, stop_token s = {})
+    {
+        return ask<exclusive>(one(std::forward<K>(k)), forever, s);
+    }
+    auto lock_shared(stop_token s = {}) { return ask<shared>(whole, forever, s); }
+    auto lock_shared(const Key& k, stop_token s = {}) { return ask<shared>(one(k), forever, s); }
+    auto lock_shared(Key&& k, stop_token s = {})
+    {
+        return ask<shared>(one(std::move(k)), forever, s);
+    }
+    template <class K>
+        requires like_key<K>
+    auto lock_shared(K&& k, stop_token s = {})
+    {
+        return ask<shared>(one(std::forward<K>(k)), forever, s);
+    }
+
+    /// The lock, now or not at all: no await. An empty guard means "not now"; nothing is left behind then. Not checked
+    /// for reentrancy, and not seen by it.
+    guard try_lock() { return attempt(whole, exclusive); }
+    guard try_lock(const Key& k) { return attempt(one(k), exclusive); }
+    guard try_lock(Key&& k) { return attempt(one(std::move(k)), exclusive); }
+    template <class K>
+        requires like_key<K>
+    guard try_lock(K&& k)
+    {
+        return attempt(one(std::forward<K>(k)), exclusive);
+    }
+    guard try_lock_shared() { return attempt(whole, shared); }
+    guard try_lock_shared(const Key& k) { return attempt(one(k), shared); }
+    guard try_lock_shared(Key&& k) { return attempt(one(std::move(k)), shared); }
+    template <class K>
+        requires like_key<K>
+    guard try_lock_shared(K&& k)
+    {
+        return attempt(one(std::forward<K>(k)), shared);
+    }
+
+    /// The lock, awaited for a time that starts with the await. An empty guard: the time is up, or it was stopped. Zero
+    /// or less is one attempt. The coroutine needs a scheduler: without one it does not compile, with a null one it
+    /// throws `std::logic_error`.
+    template <class R, class P>
+    auto try_lock_for(duration<R, P> d, stop_token s = {})
+    {
+        return ask<exclusive>(whole, for_time(d), s);
+    }
+    template <class R, class P>
+    auto try_lock_for(const Key& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<exclusive>(one(k), for_time(d), s);
+    }
+    template <class R, class P>
+    auto try_lock_for(Key&& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<exclusive>(one(std::move(k)), for_time(d), s);
+    }
+    template <class K, class R, class P>
+        requires like_key<K>
+    auto try_lock_for(K&& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<exclusive>(one(std::forward<K>(k)), for_time(d), s);
+    }
+    template <class R, class P>
+    auto try_lock_shared_for(duration<R, P> d, stop_token s = {})
+    {
+        return ask<shared>(whole, for_time(d), s);
+    }
+    template <class R, class P>
+    auto try_lock_shared_for(const Key& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<shared>(one(k), for_time(d), s);
+    }
+    template <class R, class P>
+    auto try_lock_shared_for(Key&& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<shared>(one(std::move(k)), for_time(d), s);
+    }
+    template <class K, class R, class P>
+        requires like_key<K>
+    auto try_lock_shared_for(K&& k, duration<R, P> d, stop_token s = {})
+    {
+        return ask<shared>(one(std::forward<K>(k)), for_time(d), s);
+    }
+
+    /// The same until a moment of the scheduler's clock.
+    auto try_lock_until(clock::time_point t, stop_token s = {})
+    {
+        return ask<exclusive>(whole, detail::wait_until{t}, s);
+    }
+    auto try_lock_until(const Key& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<exclusive>(one(k), detail::wait_until{t}, s);
+    }
+    auto try_lock_until(Key&& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<exclusive>(one(std::move(k)), detail::wait_until{t}, s);
+    }
+    template <class K>
+        requires like_key<K>
+    auto try_lock_until(K&& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<exclusive>(one(std::forward<K>(k)), detail::wait_until{t}, s);
+    }
+    auto try_lock_shared_until(clock::time_point t, stop_token s = {})
+    {
+        return ask<shared>(whole, detail::wait_until{t}, s);
+    }
+    auto try_lock_shared_until(const Key& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<shared>(one(k), detail::wait_until{t}, s);
+    }
+    auto try_lock_shared_until(Key&& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<shared>(one(std::move(k)), detail::wait_until{t}, s);
+    }
+    template <class K>
+        requires like_key<K>
+    auto try_lock_shared_until(K&& k, clock::time_point t, stop_token s = {})
+    {
+        return ask<shared>(one(std::forward<K>(k)), detail::wait_until{t}, s);
+    }
+
+    /// Several keys under one guard, all or nothing: `lock_all(keys)` for a range, `lock_all(k1, k2, ...)` for keys; a
+    /// stop token may stand last. A key named twice counts once; an empty range is granted at once. Two such requests
+    /// never deadlock, in whatever order they name their keys. An rvalue range moves in; an lvalue is referred to.
+    template <class... Args>
+    auto lock_all(Args&&... args)
+    {
+        return ask_all<exclusive>(detail::wait_forever{}, std::forward<Args>(args)...);
+    }
+    template <class... Args>
+    auto lock_all_shared(Args&&... args)
+    {
+        return ask_all<shared>(detail::wait_forever{}, std::forward<Args>(args)...);
+    }
+    template <class... Args>
+    guard try_lock_all(Args&&... args)
+    {
+        return attempt(several(std::forward<Args>(args)...), exclusive);
+    }
+    template <class... Args>
+    guard try_lock_all_shared(Args&&... args)
+    {
+        return attempt(several(std::forward<Args>(args)...), shared);
+    }
+    /// As `try_lock_for`, for the keys of a range.
+    template <class Range, class R, class P>
+    auto try_lock_all_for(Range&& keys, duration<R, P> d, stop_token s = {})
+    {
+        return ask<exclusive>(several(std::forward<Range>(keys)), for_time(d), s);
+    }
+    template <class Range>
+    auto try_lock_all_until(Range&& keys, clock::time_point t, stop_token s = {})
+    {
+        return ask<exclusive>(several(std::forward<Range>(keys)), detail::wait_until{t}, s);
+    }
+    template <class Range, class R, class P>
+    auto try_lock_all_shared_for(Range&& keys, duration<R, P> d, stop_token s = {})
+    {
+        return ask<shared>(several(std::forward<Range>(keys)), for_time(d), s);
+    }
+    template <class Range>
+    auto try_lock_all_shared_until(Range&& keys, clock::time_point t, stop_token s = {})
+    {
+        return ask<shared>(several(std::forward<Range>(keys)), detail::wait_until{t}, s);
+    }
+
+    /// Runs `fn()` under the lock and gives its result; when `fn` is a coroutine, that is awaited under the lock. The
+    /// lock is released however `fn` ends. Needs memory for a coroutine frame. `fn` is moved in.
+    template <std::invocable F>
+    auto with_lock(F fn, stop_token s = {})
+    {
+        return detail::run_with_lock(lock(std::move(s)), std::move(fn));
+    }
+    template <class K, std::invocable F>
+    auto with_lock(K&& k, F fn, stop_token s = {})
+    {
+        return detail::run_with_lock(lock(std::forward<K>(k), std::move(s)), std::move(fn));
+    }
+    template <std::invocable F>
+    auto with_lock_shared(F fn, stop_token s = {})
+    {
+        return detail::run_with_lock(lock_shared(std::move(s)), std::move(fn));
+    }
+    template <class K, std::invocable F>
+    auto with_lock_shared(K&& k, F fn, stop_token s = {})
+    {
+        return detail::run_with_lock(lock_shared(std::forward<K>(k), std::move(s)), std::move(fn));
+    }
+
+    /// No new lock is granted from now on: every waiting request, in order of arrival, and every new one gets
+    /// `lock_closed_error`. Who holds a lock, or was granted it and has not run yet, finishes. Idempotent.
+    void close() noexcept { body_.close(); }
+
+    /// How many keys are held or waited for; 0 when idle. Locks on the whole mux are not keys.
+    std::size_t tracked_keys() const noexcept { return body_.tracked_keys(); }
+
+    /// Who holds and who waits, at one moment. Complexity: O(keys and waiters), with every internal lock held.
+    mux_snapshot<Key> snapshot() const { return body_.snapshot(body_.name); }
+
+    /// The threading policy's observer.
+    typename Threading::observer& observer() noexcept { return body_.observer(); }
+
+private:
+    static constexpr detail::whole_mux whole{};
+    static constexpr detail::wait_forever forever{};
+
+    template <class R, class P>
+    static detail::wait_for for_time(duration<R, P> d) noexcept
+    {
+        return {detail::deadline_after(clock::time_point{}, d).time_since_epoch()};
+    }
+
+    template <class K>
+    static auto one(K&& k)
+    {
+        auto kept = detail::keep_key<Key, Hash, Equal>(std::forward<K>(k));
+        return detail::one_key<decltype(kept)>{std::move(kept)};
+    }
+
+    template <class R>
+    static auto several(R&& range)
+    {
+        static_assert(detail::key_range<R>, "of one argument: a range of keys");
+        return detail::keep_range<Key, Hash, Equal>(std::forward<R>(range));
+    }
+    template <class K1, class K2, class... More>
+    static auto several(K1&& k1, K2&& k2, More&&... more)
+    {
+        auto kept = std::tuple{detail::keep_key<Key, Hash, Equal>(std::forward<K1>(k1)),
+                               detail::keep_key<Key, Hash, Equal>(std::forward<K2>(k2)),
+                               detail::keep_key<Key, Hash, Equal>(std::forward<More>(more))...};
+        return detail::to_listed_keys(std::move(kept));
+    }
+
+    template <lock_mode Mode, class Keys, class Limit>
+    auto ask(Keys keys, Limit limit, stop_token& stop)
+    {
+        return lock_operation<body, Keys, Limit>{
+            {&body_, std::move(keys), limit, Mode, std::move(stop)}};
+    }
+
+    template <lock_mode Mode, class Limit, class... Args>
+    auto ask_all(Limit limit, Args&&... args)
+    {
+        auto all = std::forward_as_tuple(std::forward<Args>(args)...);
+        constexpr std::size_t n = sizeof...(Args);
+        using last = std::remove_cvref_t<std::tuple_element_t<n - 1, std::tuple<Args...>>>;
+        constexpr bool has_stop = std::same_as<last, stop_token>;
+        stop_token stop;
+        if constexpr (has_stop)
+            stop = std::get<n - 1>(std::move(all));
+        return [&]<std::size_t... I>(std::index_sequence<I...>) {
+            return ask<Mode>(several(std::get<I>(std::move(all))...), limit, stop);
+        }(std::make_index_sequence<n - (has_stop ? 1 : 0)>{});
+    }
+
+    template <class Keys>
+    guard attempt(Keys keys, lock_mode mode)
+    {
+        typename core::entry* e = nullptr;
+        typename core::block* b = nullptr;
+        detail::arrival a{};
+        if constexpr (requires { Keys::is_one_key; })
+            a = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode, e);
+        else
+            a = body_.try_many(keys, mode, b);
+        if (a == detail::arrival::closed)
+            throw lock_closed_error{detail::lock_message("the mux is closed", body_.name, {})};
+        if (a != detail::arrival::granted)
+            return guard{};
+        return e ? guard{body_, *e, mode} : b ? guard{body_, *b} : guard{body_, mode};
+    }
+
+    mutable body body_;
+};
+
+/// An `asyncmux` for one thread, without atomic operations.
+template <lock_key Key = std::string, class Hash = typename detail::default_hash_of<Key>::hash,
+          class Equal = typename detail::default_hash_of<Key>::equal>
+using unsynchronized_asyncmux = asyncmux<Key, single_threaded, Hash, Equal>;
+
+} // namespace amux

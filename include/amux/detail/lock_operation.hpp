@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/awaitable.hpp>
+#include <amux/detail/lock_awaiter.hpp>
+#include <amux/task.hpp>
+
+#include <utility>
+
+namespace amux {
+
+/// A lock that is asked for, described and not awaited yet: what `lock`, `lock_all`, `try_lock_for`, ... return.
+///
+/// It asks for nothing until it is awaited, once, as an rvalue; dropping it is harmless. Movable, so that it can be
+/// handed to adaptors. Lifetime: the mux, and keys that were given as lvalues, outlive it; rvalues moved into it.
+template <class Body, class Keys, class Limit, bool Placed = false>
+class [[nodiscard("nothing is locked until it is awaited")]] lock_operation {
+public:
+    using guard = detail::mux_guard<Body>;
+
+    explicit lock_operation(detail::lock_request<Body, Keys, Limit, Placed> request)
+        : request_{std::move(request)}
+    {}
+
+    /// The same lock, its coroutine resumed by `s` if it has to wait. Null: as if this had not been said.
+    ///
+    /// A lock that is granted at once does not hop.
+    auto resume_on(scheduler* s) &&
+    {
+        return lock_operation<Body, Keys, Limit, true>{{request_.body, std::move(request_.keys),
+                                                        request_.limit, request_.mode,
+                                                        std::move(request_.stop), s}};
+    }
+    auto resume_on(scheduler& s) && { return std::move(*this).resume_on(&s); }
+
+    auto operator co_await() &&
+    {
+        return detail::lock_awaiter<Body, Keys, Limit, Placed>{std::move(request_)};
+    }
+
+private:
+    detail::lock_request<Body, Keys, Limit, Placed> request_;
+};
+
+namespace detail {
+
+/// `fn()` and, when that can be awaited, what it gives then.
+template <class F>
+struct result_of_call {
+    using type = std::invoke_result_t<F&>;
+};
+template <class F>
+    requires awaitable<std::invoke_result_t<F&>>
+struct result_of_call<F> {
+    using type = await_result_t<std::invoke_result_t<F&>>;
+};
+
+/// Runs `fn`, plain or a coroutine, under the lock. The guard releases it however `fn` ends.
+template <class Operation, class F>
+task<typename result_of_call<F>::type> run_with_lock(Operation operation, F fn)
+{
+    const auto guard = co_await std::move(operation);
+    if constexpr (awaitable<std::invoke_result_t<F&>>)
+        co_return co_await fn();
+    else
+        co_return fn();
+}
+
+} // namespace detail
+} // namespace amux

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/keys.hpp>
+#include <amux/detail/resume_queue.hpp>
+#include <amux/detail/shard_set.hpp>
+#include <amux/scheduler.hpp>
+#include <amux/snapshot.hpp>
+#include <amux/threading.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace amux::detail {
+
+/// Where a request stands. Changed under the locks of its shards; final once it is not `waiting` any more.
+enum class request_state : unsigned char { idle, waiting, granted, stopped, timed_out, closed };
+
+/// The answer to a request that has just arrived.
+enum class arrival : unsigned char { granted, waits, refused, stopped, closed, full };
+
+/// The mux without its interface: the operations on its shards. Thread-safety: by its policy.
+///
+/// Every operation acts at one moment, with the locks of all its shards held: it changes state, and posts whom it has
+/// granted, still under the locks, because a waiting frame may be destroyed by whoever gets them next. After the first
+/// unlock it touches local variables only: the mux, and every request, may be gone. It destroys dead keys then, and last
+/// resumes what this thread has queued (`after_unlock`).
+template <class Key, class Threading, class Hash, class Equal>
+class mux_core {
+public:
+    using key_type = Key;
+    using threading = Threading;
+    using shards = shard_set<Key, Threading>;
+    using shard = typename shards::shard;
+    using locked_shards = typename shards::locked_shards;
+    using rule = typename shards::rule;
+    using entry = typename shards::entry;
+    using block = typename shards::block;
+    using place = typename rule::place;
+    using request = typename rule::request;
+    using granted_list = typename rule::granted_list;
+    using mask = typename shards::mask;
+
+    /// A request that may wait. It lives in the frame of its coroutine, which `node::run` resumes.
+    struct waiter : request, scheduler::node {
+        explicit waiter(node::function resume) noexcept : node{resume} {}
+
+        scheduler* where = nullptr; // null: on the thread that grants, or stops
+        block* places = nullptr; // when several
+        place own; // when not
+        std::uint64_t hash = 0; // when not
+        mask over = 0; // the shards, when several
+        request_state state = request_state::idle;
+    };
+
+    explicit mux_core(std::size_t max_waiters) noexcept : max_waiters_{max_waiters} {}
+
+    template <class K>
+    static std::uint64_t hash_of(const K& key)
+    {
+        return mixed(static_cast<std::size_t>(Hash{}(key)));
+    }
+    static mask mask_of(whole_mux) noexcept { return shards::every; }
+    template <class Keys>
+    static mask mask_of(const Keys& keys)
+    {
+        mask m = 0;
+        keys.for_each([&m](const auto& k) { m |= shards::mask_of(hash_of(k)); });
+        return m;
+    }
+    static entry& entry_of(const place& p) noexcept { return *static_cast<entry*>(p.key); }
+    template <class K>
+    static bool is_key_of(const place& p, const K& key)
+    {
+        return Equal{}(entry_of(p).key, key);
+    }
+
+    bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
+
+    /// Takes the lock on one key if nothing is in the way; only then is `kept` moved from.
+    template <class Kept>
+    arrival try_one(std::uint64_t hash, Kept& kept, lock_mode mode, entry*& out);
+    /// The same, and waits if it must: then the request is visible to others when this returns. `stop_requested` and
+    /// `on_wait` are called under the lock.
+    template <class Kept, class StopRequested, class OnWait>
+    arrival arrive_one(waiter& w, Kept& kept, StopRequested stop_requested, OnWait on_wait);
+    void release(entry& e, lock_mode mode) noexcept;
+    void downgrade(entry& e) noexcept;
+
+    /// The same for several keys, and for the whole mux.
+    template <class Keys>
+    arrival try_many(const Keys& keys, lock_mode mode, block*& out);
+    template <class Keys, class StopRequested, class OnWait>
+    arrival arrive_many(waiter& w, const Keys& keys, StopRequested stop_requested, OnWait on_wait);
+    void release(block& b) noexcept;
+    void downgrade(block& b) noexcept;
+
+    /// Ends the wait, if it still waits, for this reason.
+    void give_up(waiter& w, request_state reason) noexcept;
+    /// The frame of `w`, which has arrived, is destroyed before it was resumed.
+    void abandon(waiter& w) noexcept;
+    /// The coroutine of a granted request runs.
+    void resumed(waiter& w) noexcept;
+
+    void close() noexcept;
+    bool idle() noexcept { return shards_.idle(); }
+    void pass_through() noexcept { shards_.pass_through(); }
+    std::size_t tracked_keys() noexcept;
+    mux_snapshot<Key> snapshot(const char* name);
+    auto& observer() noexcept { return observer_; }
+
+private:
+    /// What is left to do when the locks are dropped: declared before them.
+    struct after_unlock {
+        dead_keys<entry> dead;
+        bool resumes = false;
+
+        after_unlock() = default;
+        after_unlock(const after_unlock&) = delete;
+        after_unlock& operator=(const after_unlock&) = delete;
+        ~after_unlock()
+        {
+            dead.destroy();
+            if (resumes)
+                resume_queue::drain();
+        }
+    };
+
+    /// A block for a newcomer, with the entries of its keys; undone unless it is kept.
+    class newcomer {
+    public:
+        newcomer(const locked_shards& locked, after_unlock& after) noexcept
+            : locked_{locked}, after_{after}
+        {}
+        newcomer(const newcomer&) = delete;
+        newcomer& operator=(const newcomer&) = delete;
+        ~newcomer()
+        {
+            if (!block_)
+                return;
+            unmark();
+            retire_keys(locked_, *block_, after_);
+            locked_.lowest().blocks.retire(*block_);
+        }
+
+        block& get() const noexcept { return *block_; }
+        block* keep() noexcept { return std::exchange(block_, nullptr); }
+
+        void prepare(whole_mux)
+        {
+            block_ = locked_.lowest().blocks.make(locked_.size());
+            block_->shards = shards::every;
+            block_->whole = true;
+            block_->one_key = false;
+        }
+
+        template <class Keys>
+        void prepare(const Keys& keys)
+        {
+            block_ = locked_.lowest().blocks.make(keys.size());
+            block_->shards = locked_.which();
+            block_->whole = false;
+            block_->one_key = requires { keys.is_one_key; };
+            keys.for_each([this](const auto& key) { this->add(key); });
+            unmark();
+        }
+
+    private:
+        void unmark() noexcept
+        {
+            for (place& p : *block_)
+                entry_of(p).scratch = 0;
+        }
+
+        template <class K>
+        void add(const K& key)
+        {
+            const std::uint64_t hash = hash_of(key);
+            shard& s = locked_.of(hash);
+            entry* e = find(s, hash, key);
+            if (e && e->scratch != 0)
+                return; // the same key again
+            if (!e) {
+                e = &s.entries.make(hash, key);
+                s.table.insert(*e);
+            }
+            e->scratch = 1;
+            place& p = block_->begin()[block_->size++];
+            p.key = e;
+        }
+
+        const locked_shards& locked_;
+        after_unlock& after_;
+        block* block_ = nullptr;
+    };
+
+    template <class K>
+    static entry* find(shard& s, std::uint64_t hash, const K& key)
+    {
+        return s.table.find(hash, [&key](const entry& e) { return Equal{}(e.key, key); });
+    }
+
+    static void retire_if_idle(shard& s, entry& e, after_unlock& after) noexcept
+    {
+        if (!e.idle())
+            return;
+        s.table.erase(e);
+        s.entries.retire(e, after.dead);
+    }
+    static void retire_keys(const locked_shards& locked, block& b, after_unlock& after) noexcept
+    {
+        if (b.whole)
+            return;
+        for (place& p : b)
+            retire_if_idle(locked.of(entry_of(p).hash), entry_of(p), after);
+    }
+
+    /// Calls `f(waiter)` once or more for every request that waits.
+    template <class F>
+    static void for_each_waiting(const locked_shards& locked, F f);
+    static bool admits(const locked_shards& locked, block& b, lock_mode mode) noexcept;
+    static void occupy(const locked_shards& locked, block& b, lock_mode mode) noexcept;
+    void append(const locked_shards& locked, waiter& w) noexcept;
+
+    void take_out(const locked_shards& locked, waiter& w, granted_list& granted,
+                  after_unlock& after) noexcept;
+    void grant(granted_list& granted, after_unlock& after) noexcept;
+    static void resume(waiter& w, after_unlock& after) noexcept;
+    void mark_unresumed(waiter& w, bool yes) noexcept;
+
+    void observe_grant(const waiter* w, const void* key, const block* b, lock_mode mode) noexcept
+    {
+        observer_.on_grant(observation(w, key, b, mode));
+    }
+    static lock_observation observation(const waiter* w, const void* key, const block* b,
+                                        lock_mode mode) noexcept
+    {
+        const bool whole = b && b->whole;
+        const std::size_t keys = b ? (whole ? 0 : b->size) : 1;
+        return {w, key, keys, mode, whole};
+    }
+
+    bool take_slot() noexcept;
+    void free_slot() noexcept
+    {
+        if (max_waiters_ != no_limit)
+            waiting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    std::uint64_t draw_ticket() noexcept
+    {
+        return tickets_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    template <class T>
+    using atomic = typename Threading::template atomic<T>;
+    static constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
+
+    shards shards_;
+    atomic<bool> closed_{false}; // written with all locks held
+    const std::size_t max_waiters_;
+    atomic<std::size_t> waiting_{0}; // kept while there is a limit
+    atomic<std::uint64_t> tickets_{1};
+    atomic<std::uint32_t> unresumed_{0}; // whole-mux locks granted and not resumed
+    [[no_unique_address]] typename Threading::observer observer_;
+};
+
+} // namespace amux::detail

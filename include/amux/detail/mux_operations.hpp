@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/mux_core.hpp>
+
+namespace amux::detail {
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class Kept>
+arrival mux_core<Key, Threading, Hash, Equal>::try_one(std::uint64_t hash, Kept& kept,
+                                                       lock_mode mode, entry*& out)
+{
+    const auto s = shards_.lock(hash);
+    if (closed())
+        return arrival::closed;
+    entry* e = find(*s, hash, kept.look());
+    if (e ? !s->state.admits(*e, mode) : !s->state.admits_new_key(mode))
+        return arrival::refused;
+    if (!e) {
+        e = &s->entries.make(hash, kept.take());
+        s->table.insert(*e);
+    }
+    s->state.occupy(*e, mode);
+    observe_grant(nullptr, std::addressof(e->key), nullptr, mode);
+    out = e;
+    return arrival::granted;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class Kept, class StopRequested, class OnWait>
+arrival mux_core<Key, Threading, Hash, Equal>::arrive_one(waiter& w, Kept& kept,
+                                                          StopRequested stop_requested,
+                                                          OnWait on_wait)
+{
+    after_unlock after;
+    const auto s = shards_.lock(w.hash);
+    if (stop_requested())
+        return arrival::stopped;
+    if (closed())
+        return arrival::closed;
+    entry* e = find(*s, w.hash, kept.look());
+    if (!e) {
+        e = &s->entries.make(w.hash, kept.take());
+        s->table.insert(*e);
+    }
+    w.own.key = e;
+    w.own.owner = &w;
+    if (s->state.admits(*e, w.mode)) {
+        s->state.occupy(*e, w.mode);
+        observe_grant(nullptr, std::addressof(e->key), nullptr, w.mode);
+        w.state = request_state::granted;
+        return arrival::granted;
+    }
+    if (!take_slot()) {
+        retire_if_idle(*s, *e, after);
+        return arrival::full;
+    }
+    w.ticket = draw_ticket();
+    s->state.append(w.own);
+    w.state = request_state::waiting;
+    observer_.on_wait(observation(&w, std::addressof(e->key), nullptr, w.mode));
+    on_wait();
+    return arrival::waits;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::release(entry& e, lock_mode mode) noexcept
+{
+    after_unlock after;
+    const auto s = shards_.lock(e.hash);
+    observer_.on_release(observation(nullptr, std::addressof(e.key), nullptr, mode));
+    granted_list granted;
+    s->state.leave(e, mode, granted);
+    retire_if_idle(*s, e, after);
+    grant(granted, after);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::downgrade(entry& e) noexcept
+{
+    after_unlock after;
+    const auto s = shards_.lock(e.hash);
+    granted_list granted;
+    s->state.downgrade(e, granted);
+    grant(granted, after);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class Keys>
+arrival mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, lock_mode mode,
+                                                        block*& out)
+{
+    const mask over = mask_of(keys);
+    if (over == 0) // no keys at all
+        return closed() ? arrival::closed : arrival::granted;
+    after_unlock after;
+    const auto locked = shards_.lock_several(over);
+    if (closed())
+        return arrival::closed;
+    newcomer fresh{locked, after};
+    fresh.prepare(keys);
+    block& b = fresh.get();
+    if (!admits(locked, b, mode))
+        return arrival::refused;
+    b.mode = mode;
+    occupy(locked, b, mode);
+    observe_grant(nullptr, nullptr, &b, mode);
+    out = fresh.keep();
+    return arrival::granted;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class Keys, class StopRequested, class OnWait>
+arrival mux_core<Key, Threading, Hash, Equal>::arrive_many(waiter& w, const Keys& keys,
+                                                           StopRequested stop_requested,
+                                                           OnWait on_wait)
+{
+    if (w.over == 0) // no keys at all
+        return stop_requested() ? arrival::stopped : closed() ? arrival::closed : arrival::granted;
+    after_unlock after;
+    const auto locked = shards_.lock_several(w.over);
+    if (stop_requested())
+        return arrival::stopped;
+    if (closed())
+        return arrival::closed;
+    newcomer fresh{locked, after};
+    fresh.prepare(keys);
+    block& b = fresh.get();
+    b.mode = w.mode;
+    if (admits(locked, b, w.mode)) {
+        occupy(locked, b, w.mode);
+        observe_grant(nullptr, nullptr, &b, w.mode);
+        w.places = fresh.keep();
+        w.state = request_state::granted;
+        return arrival::granted;
+    }
+    if (!take_slot())
+        return arrival::full;
+    w.places = fresh.keep();
+    append(locked, w);
+    w.state = request_state::waiting;
+    observer_.on_wait(observation(&w, nullptr, &b, w.mode));
+    on_wait();
+    return arrival::waits;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::release(block& b) noexcept
+{
+    after_unlock after;
+    const auto locked = shards_.lock_several(b.shards);
+    observer_.on_release(observation(nullptr, nullptr, &b, b.mode));
+    granted_list granted;
+    if (b.whole) {
+        locked.for_each([&](shard& s) { s.state.leave_wall(b.mode, granted); });
+    } else {
+        for (place& p : b) {
+            entry& e = entry_of(p);
+            locked.of(e.hash).state.leave(e, b.mode, granted);
+        }
+        retire_keys(locked, b, after);
+    }
+    locked.lowest().blocks.retire(b);
+    grant(granted, after);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::downgrade(block& b) noexcept
+{
+    after_unlock after;
+    const auto locked = shards_.lock_several(b.shards);
+    granted_list granted;
+    b.mode = lock_mode::shared;
+    if (b.whole) {
+        locked.for_each([&](shard& s) { s.state.downgrade_wall(granted); });
+    } else {
+        for (place& p : b)
+            locked.of(entry_of(p).hash).state.downgrade(*p.key, granted);
+    }
+    grant(granted, after);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+bool mux_core<Key, Threading, Hash, Equal>::admits(const locked_shards& locked, block& b,
+                                                   lock_mode mode) noexcept
+{
+    if (b.whole)
+        return locked.all_of([&](shard& s) { return s.state.admits_wall(mode); });
+    for (place& p : b) {
+        if (!locked.of(entry_of(p).hash).state.admits(*p.key, mode))
+            return false;
+    }
+    return true;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::occupy(const locked_shards& locked, block& b,
+                                                   lock_mode mode) noexcept
+{
+    if (b.whole)
+        return locked.for_each([&](shard& s) { s.state.occupy_wall(mode); });
+    for (place& p : b)
+        locked.of(entry_of(p).hash).state.occupy(*p.key, mode);
+}
+
+/// Puts the places of a request that must wait: those that are clear are reserved, the others queue.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::append(const locked_shards& locked, waiter& w) noexcept
+{
+    w.several = true;
+    w.ticket = draw_ticket();
+    std::uint32_t missing = 0;
+    const auto put = [&](auto& state, place& p, bool admitted) {
+        p.owner = &w;
+        p.occupied = admitted;
+        if (!admitted) {
+            state.append(p);
+            ++missing;
+        } else if (p.key) {
+            state.occupy(*p.key, w.mode);
+        } else {
+            state.occupy_wall(w.mode);
+        }
+    };
+    block& b = *w.places;
+    if (b.whole) {
+        locked.for_each([&](shard& s) {
+            place& p = b.begin()[b.size++];
+            p.key = nullptr;
+            put(s.state, p, s.state.admits_wall(w.mode));
+        });
+    } else {
+        for (place& p : b) {
+            auto& state = locked.of(entry_of(p).hash).state;
+            put(state, p, state.admits(*p.key, w.mode));
+        }
+    }
+    w.missing.store(missing, std::memory_order_relaxed);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::grant(granted_list& granted,
+                                                  after_unlock& after) noexcept
+{
+    granted.sort();
+    for (request* r = granted.first(); r;) {
+        waiter& w = *static_cast<waiter*>(r);
+        r = r->next; // once posted, the request may be gone
+        w.state = request_state::granted;
+        free_slot();
+        mark_unresumed(w, true);
+        observe_grant(&w, w.several ? nullptr : std::addressof(entry_of(w.own).key), w.places,
+                      w.mode);
+        resume(w, after);
+    }
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& after) noexcept
+{
+    if (w.where) {
+        w.where->post(w);
+    } else {
+        resume_queue::push(w);
+        after.resumes = true;
+    }
+}
+
+/// Counts a grant that its coroutine has not seen yet, for snapshots; without a lock when it has.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::mark_unresumed(waiter& w, bool yes) noexcept
+{
+    const auto mark = [yes, mode = w.mode](auto& count) {
+        if (mode == lock_mode::exclusive)
+            count.store(yes ? 1 : 0, std::memory_order_relaxed); // the only holder
+        else if (yes)
+            count.fetch_add(1, std::memory_order_relaxed);
+        else
+            count.fetch_sub(1, std::memory_order_relaxed);
+    };
+    if (!w.several)
+        return mark(entry_of(w.own).unresumed);
+    if (w.places->whole)
+        return mark(unresumed_);
+    for (place& p : *w.places)
+        mark(entry_of(p).unresumed);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::resumed(waiter& w) noexcept
+{
+    mark_unresumed(w, false);
+}
+
+/// Takes a waiting request out of all its queues, and lets those in whom it held back.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked, waiter& w,
+                                                     granted_list& granted,
+                                                     after_unlock& after) noexcept
+{
+    free_slot();
+    if (!w.several) {
+        entry& e = entry_of(w.own);
+        shard& s = locked.of(e.hash);
+        s.state.withdraw(w.own, granted);
+        return retire_if_idle(s, e, after);
+    }
+    block& b = *std::exchange(w.places, nullptr);
+    std::size_t i = 0;
+    const auto take = [&](auto& state, place& p) {
+        if (!p.occupied)
+            state.withdraw(p, granted);
+        else if (p.key)
+            state.leave(*p.key, w.mode, granted);
+        else
+            state.leave_wall(w.mode, granted);
+    };
+    if (b.whole) {
+        locked.for_each([&](shard& s) { take(s.state, b.begin()[i++]); });
+    } else {
+        for (place& p : b)
+            take(locked.of(entry_of(p).hash).state, p);
+    }
+    retire_keys(locked, b, after);
+    locked.lowest().blocks.retire(b);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state reason) noexcept
+{
+    after_unlock after;
+    const auto locked = shards_.lock_several(w.over);
+    if (w.state != request_state::waiting)
+        return;
+    granted_list granted;
+    take_out(locked, w, granted, after);
+    w.state = reason;
+    resume(w, after); // before those whom it held back
+    grant(granted, after);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
+{
+    {
+        after_unlock after;
+        const auto locked = shards_.lock_several(w.over);
+        if (w.state == request_state::waiting) {
+            granted_list granted;
+            take_out(locked, w, granted, after);
+            return grant(granted, after);
+        }
+    }
+    // Its state is final: only the post is left to take back, and the lock if it was granted.
+    if (w.where)
+        w.where->cancel(w);
+    else
+        resume_queue::remove(w);
+    if (w.state != request_state::granted)
+        return;
+    resumed(w);
+    if (w.several)
+        release(*w.places);
+    else
+        release(entry_of(w.own), w.mode);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+bool mux_core<Key, Threading, Hash, Equal>::take_slot() noexcept
+{
+    if (max_waiters_ == no_limit)
+        return true;
+    std::size_t waiting = waiting_.load(std::memory_order_relaxed);
+    while (waiting < max_waiters_) {
+        if (waiting_.compare_exchange_weak(waiting, waiting + 1, std::memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+/// Every waiting request leaves, nobody is let in, and all are told in order of arrival.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::close() noexcept
+{
+    after_unlock after;
+    const auto locked = shards_.lock_several(shards::every);
+    closed_.store(true, std::memory_order_relaxed);
+    granted_list told;
+    for_each_waiting(locked, [&told](const place& p) {
+        waiter& w = *static_cast<waiter*>(p.owner);
+        if (std::exchange(w.state, request_state::closed) == request_state::waiting)
+            told.push(w);
+    });
+    for (request* r = told.first(); r; r = r->next) {
+        waiter& w = *static_cast<waiter*>(r);
+        if (!w.several) {
+            shard& s = locked.of(w.hash);
+            s.state.abandon(w.own);
+            retire_if_idle(s, entry_of(w.own), after);
+            continue;
+        }
+        block& b = *std::exchange(w.places, nullptr);
+        std::size_t i = 0;
+        if (b.whole) {
+            locked.for_each([&](shard& s) { s.state.abandon(b.begin()[i++]); });
+        } else {
+            for (place& p : b)
+                locked.of(entry_of(p).hash).state.abandon(p);
+        }
+        retire_keys(locked, b, after);
+        locked.lowest().blocks.retire(b);
+    }
+    locked.for_each([](shard& s) { s.state.forget_waiting(); });
+    told.sort();
+    for (request* r = told.first(); r;) {
+        waiter& w = *static_cast<waiter*>(r);
+        r = r->next;
+        free_slot();
+        resume(w, after);
+    }
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class F>
+void mux_core<Key, Threading, Hash, Equal>::for_each_waiting(const locked_shards& locked, F f)
+{
+    locked.for_each([&](shard& s) {
+        s.table.for_each([&](entry& e) {
+            for (place* p = e.queue.front(); p; p = p->queue_next)
+                f(*p);
+        });
+        for (place* p = s.state.first_wall(); p; p = p->line_next) {
+            if (!p->key)
+                f(*p);
+        }
+    });
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* name)
+{
+    mux_snapshot<Key> out;
+    out.name = name;
+    const auto locked = shards_.lock_several(shards::every);
+    out.closed = closed();
+
+    // `scratch` counts the reservations of a key: places that are occupied while their request waits for others. Such a
+    // request is met at each place where it waits, and counted at the first of them.
+    struct cleared_at_end {
+        const locked_shards& locked;
+        ~cleared_at_end()
+        {
+            locked.for_each([](shard& s) { s.table.for_each([](entry& e) { e.scratch = 0; }); });
+        }
+    } const scratch{locked};
+    std::size_t reserved_walls = 0; // in the first shard
+    for_each_waiting(locked, [&](const place& met) {
+        const waiter& w = *static_cast<waiter*>(met.owner);
+        if (!w.several)
+            return;
+        place* first = w.places->begin();
+        while (first->occupied)
+            ++first;
+        if (first != &met)
+            return;
+        if (w.places->whole) {
+            ++out.whole.waiters;
+            reserved_walls += w.places->begin()->occupied ? 1 : 0;
+            return;
+        }
+        for (const place& p : *w.places)
+            entry_of(p).scratch += p.occupied ? 1 : 0;
+    });
+
+    const auto& walls = locked.lowest().state;
+    const std::size_t exclusive_walls = walls.walls_held(lock_mode::exclusive);
+    const std::size_t walls_held = exclusive_walls + walls.walls_held(lock_mode::shared);
+    out.whole.holders = walls_held - reserved_walls;
+    if (out.whole.holders != 0)
+        out.whole.mode = exclusive_walls ? lock_mode::exclusive : lock_mode::shared;
+    out.whole.granted_not_resumed = unresumed_.load(std::memory_order_relaxed);
+
+    locked.for_each([&out](shard& s) {
+        s.table.for_each([&out](const entry& e) {
+            lock_counts counts;
+            counts.holders = e.exclusive + e.shared - e.scratch;
+            if (counts.holders != 0)
+                counts.mode = e.exclusive ? lock_mode::exclusive : lock_mode::shared;
+            counts.waiters = e.scratch;
+            for (const place* p = e.queue.front(); p; p = p->queue_next)
+                ++counts.waiters;
+            counts.granted_not_resumed = e.unresumed.load(std::memory_order_relaxed);
+            out.keys.push_back(key_snapshot<Key>{counts, e.key});
+        });
+    });
+    return out;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+std::size_t mux_core<Key, Threading, Hash, Equal>::tracked_keys() noexcept
+{
+    std::size_t keys = 0;
+    shards_.lock_several(shards::every).for_each([&keys](shard& s) { keys += s.table.size(); });
+    return keys;
+}
+
+} // namespace amux::detail

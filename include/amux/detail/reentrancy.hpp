@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/context.hpp>
+#include <amux/detail/intrusive_hash.hpp>
+#include <amux/detail/mux_core.hpp>
+
+#include <cstdint>
+
+namespace amux::detail {
+
+/// Which context holds what: the blocks of a mux's guards, by the context that was granted them.
+///
+/// A block stands here from the moment its coroutine has the guard until just before the release, wherever the guard is
+/// moved meanwhile. Its mutex is never taken together with a shard's. Thread-safety: by the mux's policy.
+template <class Core>
+class reentrancy_registry {
+public:
+    using block = typename Core::block;
+
+    void add(block& b, std::uint64_t context_id) noexcept
+    {
+        const locked l{mutex_};
+        b.hash = context_id;
+        blocks_.insert(b);
+    }
+
+    /// Does nothing for a block that was never added.
+    void remove(block& b) noexcept
+    {
+        const locked l{mutex_};
+        if (b.hash == 0)
+            return;
+        blocks_.erase(b);
+        b.hash = 0;
+    }
+
+    /// A block, held by this context or by one that awaits it, that a request for `keys` would wait for without end:
+    /// whatever the modes, because a writer may queue between two readers. Sets `held`, and returns true, if there is.
+    template <class Keys>
+    bool would_wait_for_itself(const context* asking, const Keys& keys, lock_mode& held)
+    {
+        const locked l{mutex_};
+        for (const context* c = asking; c; c = c->parent()) {
+            if (const block* b =
+                    blocks_.find(c->id(), [&keys](block& mine) { return overlap(mine, keys); })) {
+                held = b->mode;
+                return true;
+            }
+        }
+        return false;
+    }
+
+private:
+    struct locked {
+        explicit locked(typename Core::threading::mutex& m) noexcept : mutex{m} { mutex.lock(); }
+        locked(const locked&) = delete;
+        locked& operator=(const locked&) = delete;
+        ~locked() { mutex.unlock(); }
+        typename Core::threading::mutex& mutex;
+    };
+
+    static bool overlap(block&, whole_mux) noexcept { return true; }
+    template <class Keys>
+    static bool overlap(block& mine, const Keys& keys)
+    {
+        if (mine.whole)
+            return true;
+        bool same = false;
+        keys.for_each([&](const auto& key) {
+            for (auto& place : mine)
+                same = same || Core::is_key_of(place, key);
+        });
+        return same;
+    }
+
+    typename Core::threading::mutex mutex_;
+    intrusive_hash<block> blocks_;
+};
+
+/// A mux as its guards and awaiters see it: the core, and what only messages and reentrancy detection need.
+template <class Core>
+struct mux_body : Core {
+    using core = Core;
+
+    mux_body(std::size_t max_waiters, const char* mux_name, bool detects_reentrancy)
+        : Core{max_waiters},
+          name{mux_name},
+          registry{detects_reentrancy ? new reentrancy_registry<Core> : nullptr}
+    {}
+    mux_body(const mux_body&) = delete;
+    mux_body& operator=(const mux_body&) = delete;
+    ~mux_body() { delete registry; }
+
+    const char* const name;
+    reentrancy_registry<Core>* const registry; // null: off
+};
+
+} // namespace amux::detail

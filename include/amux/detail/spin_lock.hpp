@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#else
+#include <thread>
+#endif
+
+namespace amux::detail {
+
+/// A mutex for sections of a few dozen instructions: spins briefly, then yields the processor until it is free.
+///
+/// It must yield: the holder may have been taken off the only processor. After `unlock` has stored, it touches nothing,
+/// so the next holder may destroy it.
+class spin_lock {
+public:
+    bool try_lock() noexcept
+    {
+        return !locked_.load(std::memory_order_relaxed) &&
+               !locked_.exchange(true, std::memory_order_acquire);
+    }
+
+    void lock() noexcept
+    {
+        for (int spins = 0; !try_lock(); ++spins) {
+            if (spins < 64)
+                pause();
+            else
+                yield();
+        }
+    }
+
+    void unlock() noexcept { locked_.store(false, std::memory_order_release); }
+
+private:
+    static void pause() noexcept
+    {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+    }
+
+    static void yield() noexcept
+    {
+#if defined(__unix__) || defined(__APPLE__)
+        sched_yield();
+#else
+        std::this_thread::yield();
+#endif
+    }
+
+    std::atomic<bool> locked_{false};
+};
+
+} // namespace amux::detail

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Prints guards, modes, errors and snapshots with fmt, for people. Needs fmt 9 or newer (`amux::format`).
+
+#include <amux/asyncmux.hpp>
+#include <amux/error.hpp>
+#include <amux/lock_mode.hpp>
+#include <amux/snapshot.hpp>
+
+#include <fmt/format.h>
+
+#include <concepts>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace amux::detail {
+
+template <class Key>
+void append_key(std::string& out, const Key& key)
+{
+    if constexpr (fmt::is_formattable<Key>::value)
+        fmt::format_to(std::back_inserter(out), "'{}'", key);
+    else
+        out += "(key)";
+}
+
+inline void append_counts(std::string& out, const lock_counts& counts)
+{
+    if (counts.mode)
+        fmt::format_to(std::back_inserter(out), "{} by {}", to_string(*counts.mode),
+                       counts.holders);
+    else
+        out += "free";
+    if (counts.granted_not_resumed != 0)
+        fmt::format_to(std::back_inserter(out), " ({} granted, not resumed)",
+                       counts.granted_not_resumed);
+    fmt::format_to(std::back_inserter(out), ", {} waiting", counts.waiters);
+}
+
+} // namespace amux::detail
+
+/// As text: a width and an alignment may be given, as for a string.
+template <>
+struct fmt::formatter<amux::lock_mode> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(amux::lock_mode mode, Context& context) const
+    {
+        return fmt::formatter<std::string_view>::format(amux::to_string(mode), context);
+    }
+};
+
+/// What it says.
+template <class Error>
+    requires std::derived_from<Error, amux::lock_error>
+struct fmt::formatter<Error> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(const Error& error, Context& context) const
+    {
+        return fmt::formatter<std::string_view>::format(error.what(), context);
+    }
+};
+
+/// "exclusive lock on 'key'", "shared lock", "no lock".
+template <class Body>
+struct fmt::formatter<amux::detail::mux_guard<Body>> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(const amux::detail::mux_guard<Body>& guard, Context& context) const
+    {
+        std::string text = "no lock";
+        if (guard.owns_lock()) {
+            text = std::string{amux::to_string(guard.mode())} + " lock";
+            if (guard.key()) {
+                text += " on ";
+                amux::detail::append_key(text, *guard.key());
+            }
+        }
+        return fmt::formatter<std::string_view>::format(text, context);
+    }
+};
+
+/// "'key': exclusive by 1, 2 waiting".
+template <class Key>
+struct fmt::formatter<amux::key_snapshot<Key>> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(const amux::key_snapshot<Key>& key, Context& context) const
+    {
+        std::string text;
+        amux::detail::append_key(text, key.key);
+        text += ": ";
+        amux::detail::append_counts(text, key);
+        return fmt::formatter<std::string_view>::format(text, context);
+    }
+};
+
+/// A line for the mux, a line for each key.
+template <class Key>
+struct fmt::formatter<amux::mux_snapshot<Key>> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(const amux::mux_snapshot<Key>& mux, Context& context) const
+    {
+        std::string text =
+            fmt::format("mux '{}'{}, whole: ", mux.name, mux.closed ? ", closed" : "");
+        amux::detail::append_counts(text, mux.whole);
+        for (const auto& key : mux.keys)
+            fmt::format_to(std::back_inserter(text), "\n  {}", key);
+        return fmt::formatter<std::string_view>::format(text, context);
+    }
+};

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/fatal.hpp>
+#include <amux/detail/spin_lock.hpp>
+#include <amux/lock_mode.hpp>
+
+#include <atomic>
+#include <cstddef>
+
+namespace amux {
+
+/// What an observer is told of one request. Lifetime: valid during the call.
+struct lock_observation {
+    const void* request; // the same from the wait to the grant; null for one that did not wait
+    const void* key; // a `const Key*`; null for the whole mux and for several keys
+    std::size_t keys; // how many; 0 for the whole mux and for an empty set
+    lock_mode mode;
+    bool whole;
+};
+
+/// Sees nothing and costs nothing. An observer of your own has the same members; they are called with internal locks of
+/// the mux held, in the order in which things happen, and must not throw nor call the mux.
+struct no_observer {
+    void on_wait(const lock_observation&) noexcept {}
+    void on_grant(const lock_observation&) noexcept {}
+    void on_release(const lock_observation&) noexcept {}
+};
+
+/// Threading policy of a mux whose members may be called from any thread.
+///
+/// A policy supplies: `mutex` (lock, try_lock, unlock; after `unlock` has let the next one in it touches nothing),
+/// `atomic<T>`, `observer`, and
+///   `shards`              the most parts that the mux is divided into, a power of two up to 32: locks on keys of
+///                         different parts do not meet. A lock on the whole mux takes them all;
+///   `collisions_to_grow`  a mux starts with one part, and is divided when its mutex was found taken so many times.
+struct multi_threaded {
+    using mutex = detail::spin_lock;
+    template <class T>
+    using atomic = std::atomic<T>;
+    using observer = no_observer;
+    static constexpr std::size_t shards = 16;
+    static constexpr unsigned collisions_to_grow = 10;
+};
+
+namespace detail {
+
+/// No mutex at all; in debug builds it ends the program when a second thread comes.
+class thread_check {
+public:
+    bool try_lock() noexcept
+    {
+        lock();
+        return true;
+    }
+
+    void lock() noexcept
+    {
+#if !defined(NDEBUG)
+        if (!thread_)
+            thread_ = this_thread();
+        else if (thread_ != this_thread())
+            fatal("a single_threaded asyncmux is used by a second thread");
+#endif
+    }
+
+    void unlock() noexcept {}
+    /// The next one to lock may be any thread: for destruction.
+    void unbind() noexcept { thread_ = nullptr; }
+
+private:
+    [[gnu::noinline]] static const void* this_thread() noexcept
+    {
+        static constinit thread_local char tag{};
+        return &tag;
+    }
+
+    [[maybe_unused]] const void* thread_ = nullptr; // in every build, so that builds can be mixed
+};
+
+/// What `std::atomic` offers of what the mux uses, without the atomicity.
+template <class T>
+class plain {
+public:
+    constexpr plain(T value) noexcept : value_{value} {}
+    T load(std::memory_order = std::memory_order_relaxed) const noexcept { return value_; }
+    void store(T value, std::memory_order = std::memory_order_relaxed) noexcept { value_ = value; }
+    T fetch_add(T by, std::memory_order = std::memory_order_relaxed) noexcept
+    {
+        const T before = value_;
+        value_ = static_cast<T>(value_ + by);
+        return before;
+    }
+    T fetch_sub(T by, std::memory_order = std::memory_order_relaxed) noexcept
+    {
+        const T before = value_;
+        value_ = static_cast<T>(value_ - by);
+        return before;
+    }
+    T operator--() noexcept { return --value_; }
+    bool compare_exchange_weak(T&, T desired,
+                               std::memory_order = std::memory_order_relaxed) noexcept
+    {
+        value_ = desired;
+        return true;
+    }
+
+private:
+    T value_;
+};
+
+} // namespace detail
+
+/// Threading policy of a mux that one thread uses, the one that locks first: no atomic operation.
+///
+/// Stops must come from that thread too. Without NDEBUG, use by another thread ends the program with a message.
+struct single_threaded {
+    using mutex = detail::thread_check;
+    template <class T>
+    using atomic = detail::plain<T>;
+    using observer = no_observer;
+    static constexpr std::size_t shards = 1;
+    static constexpr unsigned collisions_to_grow = 0;
+};
+
+} // namespace amux
