@@ -1,27 +1,57 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# usage: examples/run.sh [NAME...]
-#
-# Builds the examples and runs them (or the named ones), printing what they print. As root,
-# installs what a bare Debian 12 lacks; otherwise prints the line to run.
-set -u -o pipefail
-cd "$(dirname "$0")/.." || exit 1
-build=${AMUX_BUILD_ROOT:-$PWD/build}/examples
-log=$build.log
-tests/support/install.sh g++ cmake ninja-build libfmt-dev || exit 2
+usage() {
+    cat <<'TEXT'
+usage: examples/run.sh                      the bank, with the transfers that come with it
+       examples/run.sh FILE                 the bank, with transfers of your own
+       examples/run.sh NAME [ARGUMENT...]   the example of that name
+       examples/run.sh all                  every example, one after another
 
+Builds the examples first. As root, installs what a bare Debian 12 lacks; otherwise prints the line
+to run. The exit code is that of the example; `examples/run.sh bank --help` tells the file format.
+TEXT
+    echo
+    echo "Names:" $(cd "$root/examples" && printf '%s\n' *.cpp | sed 's/\.cpp$//')
+}
+
+set -u -o pipefail
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+build=${AMUX_BUILD_ROOT:-$root/build}/examples
+log=$build.log
+
+case ${1:-} in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    -*)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+"$root/tests/support/install.sh" g++ cmake ninja-build libfmt-dev || exit 2
 mkdir -p "$build"
-if ! { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAMUX_BUILD_TESTS=OFF \
+if ! { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAMUX_BUILD_TESTS=OFF \
     -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build"; } >"$log" 2>&1; then
     tail -n 40 "$log"
     exit 1
 fi
 
+name=${1:-bank}
+if [[ $name != all ]]; then
+    if [[ -f $root/examples/$name.cpp ]]; then
+        shift $(($# > 0))
+    else
+        name=bank # and the arguments are for it
+    fi
+    exec "$build/examples/$name" "$@"
+fi
+
 passed=0
 failed=0
-for source in examples/*.cpp; do
+for source in "$root"/examples/*.cpp; do
     name=$(basename "$source" .cpp)
-    [[ $# == 0 || " $* " == *" $name "* ]] || continue
     echo "== $name"
     if timeout 60 "$build/examples/$name"; then
         passed=$((passed + 1))
