@@ -60,6 +60,9 @@ public:
 
     explicit lock_awaiter(request&& r) : Body::waiter{&lock_awaiter::run}, request_{std::move(r)}
     {
+        // Its key may be gone; with what is left of it another one would be locked.
+        if (!std::exchange(r.body, nullptr)) [[unlikely]]
+            fatal("a lock is awaited that was awaited before");
         this->mode = request_.mode;
         this->where = request_.where;
     }
