@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/awaitable.hpp>
 #include <amux/event_loop.hpp>
 #include <amux/task.hpp>
 
@@ -11,37 +12,11 @@ namespace amux {
 
 namespace detail {
 
-template <class Awaitable>
-concept has_member_co_await =
-    requires(Awaitable&& a) { std::forward<Awaitable>(a).operator co_await(); };
-
-template <class Awaitable>
-concept has_free_co_await =
-    requires(Awaitable&& a) { operator co_await(std::forward<Awaitable>(a)); };
-
-/// What `co_await` asks whether it is ready; only for its type.
-template <class Awaitable>
-decltype(auto) awaiter_of(Awaitable&& a)
-{
-    if constexpr (has_member_co_await<Awaitable>)
-        return std::forward<Awaitable>(a).operator co_await();
-    else if constexpr (has_free_co_await<Awaitable>)
-        return operator co_await(std::forward<Awaitable>(a));
-    else
-        return std::forward<Awaitable>(a);
-}
-
-template <class Awaitable>
-using await_result_t =
-    decltype(std::declval<
-                 std::add_lvalue_reference_t<decltype(awaiter_of(std::declval<Awaitable>()))>>()
-                 .await_resume());
-
 /// The type in which a result is kept: itself, or a value for what is only a reference to a temporary.
 template <class T>
 using kept_t = std::conditional_t<std::is_lvalue_reference_v<T>, T, std::remove_cvref_t<T>>;
 
-template <class Awaitable>
+template <awaitable Awaitable>
 task<kept_t<await_result_t<Awaitable>>> await_in_task(Awaitable&& a)
 {
     co_return co_await std::forward<Awaitable>(a);
@@ -54,7 +29,7 @@ task<kept_t<await_result_t<Awaitable>>> await_in_task(Awaitable&& a)
 /// Effects: blocks the thread until `a` is done. What `a` resumes on another scheduler needs somebody who runs that.
 /// Throws: what `a` throws.
 /// Lifetime: what was spawned on that loop and has not ended is destroyed before this returns.
-template <class Awaitable>
+template <detail::awaitable Awaitable>
 detail::kept_t<detail::await_result_t<Awaitable>> sync_wait(Awaitable&& a)
 {
     event_loop loop;
