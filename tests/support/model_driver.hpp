@@ -1,0 +1,797 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file the model of the locks is never compared with the locks.
+#pragma once
+
+#include "support/foreign_coroutine.hpp"
+#include "support/model.hpp"
+
+#include <amux/asyncmux.hpp>
+#include <amux/context.hpp>
+#include <amux/manual_event_loop.hpp>
+#include <amux/spawn.hpp>
+#include <amux/task.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace walks {
+
+/// What is noticed where no answer can be given, such as in a destructor.
+struct noticed {
+    static inline int internal_locks = 0; // that are held now
+    static inline int collisions = 0; // that the next attempts pretend
+    static inline int mutexes = 0; // that were ever made
+    static inline int grown = 0; // programs at whose end the mux had many shards
+    static inline bool under_lock = false; // the user's code ran while one was held
+    static inline std::vector<seen>* observed = nullptr;
+    static inline int (*key_number)(const void*) = nullptr;
+
+    static void outside_of_locks()
+    {
+        if (internal_locks != 0)
+            under_lock = true;
+    }
+};
+
+/// A mutex that never is contended, but can pretend to be. Whoever locks it twice would wait for ever.
+class pretending_mutex {
+public:
+    pretending_mutex() noexcept { ++noticed::mutexes; }
+    pretending_mutex(const pretending_mutex&) = delete;
+    pretending_mutex& operator=(const pretending_mutex&) = delete;
+
+    void lock() noexcept
+    {
+        if (std::exchange(locked_, true))
+            std::abort();
+        ++noticed::internal_locks;
+    }
+    bool try_lock() noexcept
+    {
+        if (noticed::collisions > 0) {
+            --noticed::collisions;
+            return false;
+        }
+        lock();
+        return true;
+    }
+    void unlock() noexcept
+    {
+        if (!std::exchange(locked_, false))
+            std::abort();
+        --noticed::internal_locks;
+    }
+
+private:
+    bool locked_ = false;
+};
+
+struct recording_observer {
+    void on_wait(const amux::lock_observation& o) noexcept { record('w', o); }
+    void on_grant(const amux::lock_observation& o) noexcept { record('g', o); }
+    void on_release(const amux::lock_observation& o) noexcept { record('r', o); }
+
+    static void record(char what, const amux::lock_observation& o) noexcept
+    {
+        if (noticed::observed)
+            noticed::observed->push_back(
+                {what, o.mode, o.whole, o.keys, o.key ? noticed::key_number(o.key) : -1});
+    }
+};
+
+/// A mux with this policy grows from one shard to many when the test says so.
+template <std::size_t Shards>
+struct growing {
+    using mutex = pretending_mutex;
+    template <class T>
+    using atomic = std::atomic<T>;
+    using observer = recording_observer;
+    static constexpr std::size_t shards = Shards;
+    static constexpr unsigned collisions_to_grow = 1;
+};
+
+/// A key with an owner's duties; all have the same hash.
+class owning_key {
+public:
+    explicit owning_key(int number) : number_{new int{number}} {}
+    owning_key(const owning_key& other) : number_{new int{*other.number_}} {}
+    owning_key(owning_key&& other) noexcept : number_{std::exchange(other.number_, nullptr)} {}
+    owning_key& operator=(const owning_key&) = delete;
+    ~owning_key()
+    {
+        if (number_)
+            noticed::outside_of_locks();
+        delete number_;
+    }
+
+    int number() const noexcept { return *number_; }
+    bool operator==(const owning_key& other) const noexcept { return *number_ == *other.number_; }
+
+    struct hash {
+        std::size_t operator()(const owning_key&) const noexcept { return 42; }
+    };
+
+private:
+    int* number_;
+};
+
+template <class Key>
+Key make_key(int number)
+{
+    if constexpr (std::is_same_v<Key, std::string>)
+        return "a name too long to be stored inside of the string " + std::to_string(number);
+    else
+        return Key(number);
+}
+
+template <class Key>
+int number_of_key(const Key& key)
+{
+    if constexpr (std::is_same_v<Key, std::string>)
+        return key.back() - '0';
+    else if constexpr (std::is_same_v<Key, int>)
+        return key;
+    else
+        return key.number();
+}
+
+/// A coroutine that tells nothing of itself. It may be destroyed while it waits.
+class plain_coroutine {
+public:
+    struct promise_type {
+        plain_coroutine get_return_object() noexcept { return plain_coroutine{*this}; }
+        std::suspend_always initial_suspend() const noexcept { return {}; }
+        std::suspend_always final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        void unhandled_exception() const noexcept { std::terminate(); }
+    };
+
+    plain_coroutine(plain_coroutine&& other) noexcept
+        : handle_{std::exchange(other.handle_, nullptr)}
+    {}
+    plain_coroutine& operator=(plain_coroutine&&) = delete;
+    ~plain_coroutine() { destroy(); }
+
+    void start() { handle_.resume(); }
+    void destroy() noexcept
+    {
+        if (handle_)
+            std::exchange(handle_, nullptr).destroy();
+    }
+
+private:
+    explicit plain_coroutine(promise_type& p) noexcept
+        : handle_{std::coroutine_handle<promise_type>::from_promise(p)}
+    {}
+
+    std::coroutine_handle<> handle_;
+};
+
+inline support::hooked_coroutine await_task(amux::task<> work)
+{
+    co_await std::move(work);
+}
+
+/// The same as `model`, done by a real mux and real coroutines.
+template <class Mux>
+class reality {
+public:
+    using key = typename Mux::key_type;
+    using guard = typename Mux::guard;
+
+    reality(bool prevent_reentrancy, std::size_t max_waiters)
+        : mutexes_before_{noticed::mutexes},
+          mux_{new Mux{{.prevent_reentrancy = prevent_reentrancy, .max_waiters = max_waiters}}}
+    {
+        for (int k = 0; k < most_keys; ++k)
+            keys_.push_back(make_key<key>(k));
+        for (auto& l : loops_)
+            l = std::make_unique<amux::manual_event_loop>();
+        noticed::collisions = 0;
+        noticed::under_lock = false;
+        noticed::observed = &observed_;
+        noticed::key_number = [](const void* k) {
+            return number_of_key(*static_cast<const key*>(k));
+        };
+    }
+    reality(const reality&) = delete;
+    reality& operator=(const reality&) = delete;
+
+    /// Everything is destroyed as it stands, spawned coroutines by their loops. If that leaves anything behind, the mux is
+    /// not destroyed: that would end the program before the failure is reported.
+    ~reality()
+    {
+        if (noticed::mutexes - mutexes_before_ > 2) // one for a shard, one against reentrancy
+            ++noticed::grown;
+        if (is_clean())
+            delete mux_;
+        noticed::observed = nullptr;
+    }
+
+    bool is_clean()
+    {
+        noticed::observed = nullptr;
+        idle_ = true;
+        for (auto& s : slots_)
+            s.reset();
+        for (auto& l : loops_)
+            l.reset();
+        const auto left = mux_->snapshot();
+        return left.keys.empty() && left.whole.holders == 0 && left.whole.waiters == 0 &&
+               mux_->tracked_keys() == 0;
+    }
+
+    void apply(const step& s)
+    {
+        switch (s.what) {
+            case verb::ask:
+                ask(add(s));
+                break;
+            case verb::attempt:
+                attempt(add(s));
+                break;
+            case verb::run:
+                loops_[static_cast<std::size_t>(s.id)]->run_ready();
+                break;
+            case verb::advance:
+                for (auto& l : loops_)
+                    l->advance(std::chrono::milliseconds{s.id});
+                break;
+            case verb::collide:
+                noticed::collisions = 1;
+                break;
+            default:
+                act(s.what, s.id);
+        }
+    }
+
+    Mux& mux() { return *mux_; }
+    const std::vector<event>& log() const { return log_; }
+    const std::vector<seen>& observed() const { return observed_; }
+
+    guard try_lock(const wanted& w)
+    {
+        const bool exclusive = w.mode == lock_mode::exclusive;
+        if (w.whole)
+            return exclusive ? mux_->try_lock() : mux_->try_lock_shared();
+        const key& k = keys_[static_cast<std::size_t>(std::countr_zero(w.keys))];
+        return exclusive ? mux_->try_lock(k) : mux_->try_lock_shared(k);
+    }
+
+private:
+    enum class phase : std::uint8_t { suspended, held, ended };
+
+    struct slot {
+        step asked;
+        phase at = phase::suspended;
+        bool busy = false;
+        guard* held = nullptr;
+        guard own; // of who hands it out
+        std::vector<std::unique_ptr<guard>> moved;
+        std::stop_source source{std::nostopstate};
+        std::vector<key> keys;
+        std::coroutine_handle<> at_gate;
+        std::optional<plain_coroutine> plain;
+        std::optional<support::hooked_coroutine> hooked;
+    };
+
+    /// Until the guard is to be released.
+    struct gate {
+        slot& s;
+        bool await_ready() const noexcept { return false; }
+        void await_suspend(std::coroutine_handle<> h) noexcept { s.at_gate = h; }
+        void await_resume() const noexcept {}
+    };
+
+    slot& add(const step& s)
+    {
+        while (slots_.size() <= static_cast<std::size_t>(s.id))
+            slots_.push_back(nullptr);
+        auto& place = slots_[static_cast<std::size_t>(s.id)];
+        place = std::make_unique<slot>();
+        place->asked = s;
+        if (s.token != token::none)
+            place->source = std::stop_source{};
+        if (s.token == token::stopped)
+            place->source.request_stop();
+        if (s.scope == scope::range) {
+            for (std::size_t i = 0; i < s.key_count; ++i)
+                place->keys.push_back(key_at(s, i));
+        }
+        return *place;
+    }
+
+    const key& key_at(const step& s, std::size_t i) const { return keys_[s.keys[i]]; }
+
+    void act(verb what, int id)
+    {
+        if (what == verb::close)
+            return mux_->close();
+        slot& s = *slots_[static_cast<std::size_t>(id)];
+        switch (what) {
+            case verb::release:
+                release(s);
+                break;
+            case verb::stop:
+                s.source.request_stop();
+                break;
+            case verb::destroy:
+                s.at = phase::ended;
+                if (s.plain)
+                    s.plain->destroy();
+                if (s.hooked)
+                    s.hooked->destroy();
+                break;
+            case verb::downgrade:
+                s.held->downgrade();
+                break;
+            case verb::move:
+                move(s);
+                break;
+            default:
+                break;
+        }
+    }
+
+    bool applies(verb what, int id) const
+    {
+        const slot* const s = static_cast<std::size_t>(id) < slots_.size()
+                                  ? slots_[static_cast<std::size_t>(id)].get()
+                                  : nullptr;
+        switch (what) {
+            case verb::release:
+            case verb::downgrade:
+                return s && s->at == phase::held;
+            case verb::stop:
+                return s && s->asked.token == token::live;
+            case verb::destroy:
+                return s && s->asked.what == verb::ask &&
+                       s->asked.coroutine != coroutine::spawned &&
+                       (s->at == phase::suspended ||
+                        (s->at == phase::held && s->asked.in_frame && !s->busy));
+            default:
+                return true;
+        }
+    }
+
+    void release(slot& s)
+    {
+        s.at = phase::ended;
+        guard& g = *std::exchange(s.held, nullptr);
+        if (const auto h = std::exchange(s.at_gate, nullptr); h && s.asked.in_frame)
+            return h.resume();
+        switch (s.asked.variant % 3) {
+            case 0:
+                g.unlock();
+                break;
+            case 1: {
+                const guard last{std::move(g)};
+                break;
+            }
+            default:
+                g = guard{};
+        }
+    }
+
+    void move(slot& s)
+    {
+        s.asked.in_frame = false;
+        if (s.asked.variant % 2 == 0) {
+            s.moved.push_back(std::make_unique<guard>(std::move(*s.held)));
+        } else {
+            s.moved.push_back(std::make_unique<guard>());
+            *s.moved.back() = std::move(*s.held);
+        }
+        s.held = s.moved.back().get();
+    }
+
+    /// The coroutine goes on with what it was given, and does what it is to do then.
+    void answered(slot& s, outcome what, guard& mine)
+    {
+        if constexpr (std::is_same_v<typename Mux::threading::mutex, pretending_mutex>)
+            noticed::outside_of_locks();
+        log_.push_back({s.asked.id, what});
+        s.at = what == outcome::granted ? phase::held : phase::ended;
+        if (what == outcome::granted) {
+            s.held = &mine;
+            if (!s.asked.in_frame) {
+                s.own = std::move(mine);
+                s.held = &s.own;
+            }
+        }
+        if (idle_ || s.asked.then == verb::nothing)
+            return;
+        s.busy = true;
+        if (applies(s.asked.then, s.asked.then_id))
+            act(s.asked.then, s.asked.then_id);
+        s.busy = false;
+    }
+
+    template <class Coroutine, class Operation>
+    static Coroutine await_lock(reality& r, slot& s, Operation operation)
+    {
+        guard mine;
+        outcome what = outcome::granted;
+        try {
+            guard g = co_await std::move(operation);
+            if (g)
+                mine = std::move(g);
+            else
+                what = outcome::empty;
+        } catch (const amux::lock_cancelled_error&) {
+            what = outcome::cancelled;
+        } catch (const amux::lock_closed_error&) {
+            what = outcome::closed;
+        } catch (const amux::lock_queue_full_error&) {
+            what = outcome::full;
+        } catch (const amux::reentrant_lock_error&) {
+            what = outcome::reentrant;
+        } catch (const std::logic_error&) {
+            what = outcome::no_scheduler;
+        }
+        r.answered(s, what, mine);
+        if (s.held == &mine) {
+            co_await gate{s};
+            if (s.asked.variant % 2 == 0)
+                mine.unlock(); // else at the end of the scope
+        }
+    }
+
+    amux::manual_event_loop* loop_of(int number)
+    {
+        return number < 0 ? nullptr : loops_[static_cast<std::size_t>(number)].get();
+    }
+
+    template <class Operation>
+    void start_hooked(slot& s, Operation operation)
+    {
+        s.hooked.emplace(await_lock<support::hooked_coroutine>(*this, s, std::move(operation)));
+        s.hooked->start(loop_of(s.asked.loop), context_of(s));
+    }
+
+    template <bool Timed, class Operation>
+    void start(slot& s, Operation operation)
+    {
+        if (s.asked.resume_on != not_said) {
+            auto placed = std::move(operation).resume_on(loop_of(s.asked.resume_on));
+            if (s.asked.coroutine == coroutine::hooked)
+                return start_hooked(s, std::move(placed));
+            return start_plain(s, std::move(placed));
+        }
+        switch (s.asked.coroutine) {
+            case coroutine::plain:
+                if constexpr (!Timed)
+                    start_plain(s, std::move(operation));
+                break;
+            case coroutine::hooked:
+                start_hooked(s, std::move(operation));
+                break;
+            case coroutine::task:
+                s.hooked.emplace(
+                    await_task(await_lock<amux::task<>>(*this, s, std::move(operation))));
+                s.hooked->start(loop_of(s.asked.loop), context_of(s));
+                break;
+            case coroutine::spawned:
+                amux::spawn(*loop_of(s.asked.loop),
+                            await_lock<amux::task<>>(*this, s, std::move(operation)));
+                break;
+        }
+    }
+
+    template <class Operation>
+    void start_plain(slot& s, Operation operation)
+    {
+        s.plain.emplace(await_lock<plain_coroutine>(*this, s, std::move(operation)));
+        s.plain->start();
+    }
+
+    const amux::context* context_of(const slot& s) const
+    {
+        const amux::context* const all[contexts] = {&root_, &other_root_, &child_, &grandchild_};
+        return s.asked.context < 0 ? nullptr : all[s.asked.context];
+    }
+
+    static std::chrono::milliseconds time_of(const slot& s)
+    {
+        return s.asked.time == for_ever ? std::chrono::milliseconds::max()
+                                        : std::chrono::milliseconds{s.asked.time};
+    }
+    static amux::clock::time_point moment_of(const slot& s)
+    {
+        return s.asked.time == for_ever ? amux::clock::time_point::max()
+                                        : amux::clock::time_point{time_of(s)};
+    }
+
+    void ask(slot& s)
+    {
+        const bool x = s.asked.mode == lock_mode::exclusive;
+        const std::stop_token t = s.source.get_token();
+        Mux& m = *mux_;
+        const auto time = time_of(s);
+        const auto moment = moment_of(s);
+        switch (s.asked.scope) {
+            case scope::whole:
+                if (s.asked.limit == limit::forever)
+                    return start<false>(s, x ? m.lock(t) : m.lock_shared(t));
+                if (s.asked.limit == limit::time)
+                    return start<true>(
+                        s, x ? m.try_lock_for(time, t) : m.try_lock_shared_for(time, t));
+                return start<true>(
+                    s, x ? m.try_lock_until(moment, t) : m.try_lock_shared_until(moment, t));
+            case scope::key: {
+                const key& k = key_at(s.asked, 0);
+                if (s.asked.limit == limit::forever && s.asked.variant % 2 == 0)
+                    return start<false>(s, x ? m.lock(k, t) : m.lock_shared(k, t));
+                if (s.asked.limit == limit::forever)
+                    return start<false>(s, x ? m.lock(key{k}, t) : m.lock_shared(key{k}, t));
+                if (s.asked.limit == limit::time)
+                    return start<true>(s, x ? m.try_lock_for(key{k}, time, t)
+                                            : m.try_lock_shared_for(key{k}, time, t));
+                return start<true>(
+                    s, x ? m.try_lock_until(k, moment, t) : m.try_lock_shared_until(k, moment, t));
+            }
+            case scope::range: {
+                auto& ks = s.keys;
+                if (s.asked.limit == limit::forever && s.asked.variant % 2 == 0)
+                    return start<false>(s, x ? m.lock_all(ks, t) : m.lock_all_shared(ks, t));
+                if (s.asked.limit == limit::forever)
+                    return start<false>(
+                        s, x ? m.lock_all(std::move(ks), t) : m.lock_all_shared(std::move(ks), t));
+                if (s.asked.limit == limit::time)
+                    return start<true>(s, x ? m.try_lock_all_for(ks, time, t)
+                                            : m.try_lock_all_shared_for(ks, time, t));
+                return start<true>(s, x ? m.try_lock_all_until(ks, moment, t)
+                                        : m.try_lock_all_shared_until(ks, moment, t));
+            }
+            case scope::listed: {
+                const key& k = key_at(s.asked, 0);
+                const key& l = key_at(s.asked, 1);
+                if (s.asked.key_count == 2)
+                    return start<false>(s, x ? m.lock_all(k, l, t) : m.lock_all_shared(k, l, t));
+                const key& n = key_at(s.asked, 2);
+                return start<false>(
+                    s, x ? m.lock_all(k, key{l}, n, t) : m.lock_all_shared(k, key{l}, n, t));
+            }
+        }
+    }
+
+    void attempt(slot& s)
+    {
+        const bool x = s.asked.mode == lock_mode::exclusive;
+        s.asked.in_frame = false;
+        guard g;
+        try {
+            switch (s.asked.scope) {
+                case scope::whole:
+                    g = x ? mux_->try_lock() : mux_->try_lock_shared();
+                    break;
+                case scope::key: {
+                    const key& k = key_at(s.asked, 0);
+                    g = x ? mux_->try_lock(key{k}) : mux_->try_lock_shared(k);
+                    break;
+                }
+                case scope::range:
+                    g = x ? mux_->try_lock_all(s.keys) : mux_->try_lock_all_shared(s.keys);
+                    break;
+                case scope::listed: {
+                    const key& k = key_at(s.asked, 0);
+                    const key& l = key_at(s.asked, 1);
+                    if (s.asked.key_count == 2) {
+                        g = x ? mux_->try_lock_all(k, l) : mux_->try_lock_all_shared(k, l);
+                    } else {
+                        const key& n = key_at(s.asked, 2);
+                        g = x ? mux_->try_lock_all(k, l, key{n})
+                              : mux_->try_lock_all_shared(k, l, key{n});
+                    }
+                    break;
+                }
+            }
+        } catch (const amux::lock_closed_error&) {
+            return answered(s, outcome::closed, g);
+        }
+        answered(s, g ? outcome::granted : outcome::empty, g);
+    }
+
+    bool idle_ = false; // coroutines that resume do nothing then
+    int mutexes_before_;
+    Mux* mux_;
+    std::array<std::unique_ptr<amux::manual_event_loop>, loops> loops_;
+    amux::context root_;
+    amux::context other_root_;
+    amux::context child_{&root_};
+    amux::context grandchild_{&child_};
+    std::vector<key> keys_;
+    std::vector<std::unique_ptr<slot>> slots_; // by id
+    std::vector<event> log_;
+    std::vector<seen> observed_;
+};
+
+template <class Mux>
+counts counts_in(const amux::mux_snapshot<typename Mux::key_type>& shot, int key)
+{
+    const auto counted = [](const amux::lock_counts& c) {
+        return counts{c.mode, c.holders, c.waiters, c.granted_not_resumed};
+    };
+    if (key < 0)
+        return counted(shot.whole);
+    for (const auto& k : shot.keys) {
+        if (number_of_key(k.key) == key)
+            return counted(k);
+    }
+    return {};
+}
+
+/// What differs between the two now; empty when nothing does.
+template <class Mux>
+std::string difference(const model& expected, reality<Mux>& found)
+{
+    if (found.log() != expected.log()) {
+        return "resumed, in order:" + text(found.log()) +
+               "\n        should be:" + text(expected.log());
+    }
+    if constexpr (std::is_same_v<typename Mux::threading::observer, recording_observer>) {
+        if (found.observed() != expected.observed()) {
+            return "observed:" + text(found.observed()) +
+                   "\n        should be:" + text(expected.observed());
+        }
+    }
+    if (noticed::under_lock)
+        return "the user's code has run under an internal lock";
+    const auto shot = found.mux().snapshot();
+    std::size_t tracked = 0;
+    for (int k = -1; k < most_keys; ++k) {
+        const counts should = expected.count(k);
+        const counts is = counts_in<Mux>(shot, k);
+        if (is != should) {
+            return (k < 0 ? "the whole mux: " : "k" + std::to_string(k) + ": ") + text(is) +
+                   "\n        should be: " + text(should);
+        }
+        tracked += k >= 0 && should.holders + should.waiters != 0 ? 1 : 0;
+    }
+    if (shot.keys.size() != tracked || found.mux().tracked_keys() != tracked) {
+        return "keys tracked: " + std::to_string(found.mux().tracked_keys()) +
+               ", in the snapshot " + std::to_string(shot.keys.size()) +
+               ", should be: " + std::to_string(tracked);
+    }
+    if (shot.closed != expected.closed())
+        return "closed or not: the snapshot is wrong";
+    return {};
+}
+
+/// Asks, without waiting, for each lock that there is on the whole mux and the first `keys` keys.
+template <class Mux>
+std::string difference_by_trying(const model& expected, reality<Mux>& found, int keys)
+{
+    std::vector<seen>* const observed = std::exchange(noticed::observed, nullptr);
+    std::string trouble;
+    for (const lock_mode mode : {lock_mode::shared, lock_mode::exclusive}) {
+        for (int k = -1; k < keys; ++k) {
+            const wanted w{mode, k < 0, k < 0 ? 0u : 1u << k};
+            bool is = false;
+            try {
+                is = found.try_lock(w).owns_lock();
+            } catch (const amux::lock_closed_error&) {
+                is = false;
+            }
+            if (is != expected.admits(w))
+                trouble = "try_lock of " + text(w) + (is ? " succeeds" : " fails");
+        }
+    }
+    noticed::observed = observed;
+    return trouble;
+}
+
+/// The steps after which nothing is held or waited for: each a reason to resume somebody.
+inline std::optional<step> next_to_finish(const model& m)
+{
+    step s;
+    s.what = verb::run;
+    if (!m.loops_idle())
+        return s;
+    s.what = verb::release;
+    for (s.id = 0; s.id < m.requests(); ++s.id) {
+        if (m.applies(verb::release, s.id))
+            return s;
+    }
+    return std::nullopt;
+}
+
+struct checks {
+    bool after_each_step = true; // else after the last
+    int tried_keys = 0; // try each lock then
+    bool finish = true; // release until nobody waits, else destroy everything as it stands
+};
+
+/// Runs it. What went wrong, if anything did.
+template <class Mux>
+std::string run(const program& p, const checks& c)
+{
+    model expected{p.prevent_reentrancy, p.max_waiters};
+    reality<Mux> found{p.prevent_reentrancy, p.max_waiters};
+    const auto compared = [&](bool also_try) {
+        std::string trouble = difference(expected, found);
+        if (trouble.empty() && also_try)
+            trouble = difference_by_trying(expected, found, c.tried_keys);
+        if (trouble.empty() && also_try)
+            trouble = difference(expected, found);
+        return trouble;
+    };
+    for (std::size_t i = 0; i < p.steps.size(); ++i) {
+        const step& s = p.steps[i];
+        if (!expected.applies(s.what, s.id))
+            continue;
+        expected.apply(s);
+        found.apply(s);
+        const bool last = i + 1 == p.steps.size();
+        if (!c.after_each_step && !last)
+            continue;
+        if (std::string trouble = compared(last && c.tried_keys != 0); !trouble.empty())
+            return "after step " + std::to_string(i + 1) + ", " + trouble;
+    }
+    if (!c.finish)
+        return found.is_clean() ? "" : "something is left after all was destroyed";
+    while (const auto s = next_to_finish(expected)) {
+        for (int l = 0; l < (s->what == verb::run ? loops : 1); ++l) {
+            step each = *s;
+            if (s->what == verb::run)
+                each.id = l;
+            expected.apply(each);
+            found.apply(each);
+        }
+        if (!c.after_each_step)
+            continue;
+        if (std::string trouble = difference(expected, found); !trouble.empty())
+            return "while all is released, " + trouble;
+    }
+    if (std::string trouble = difference(expected, found); !trouble.empty())
+        return "when all is released, " + trouble;
+    return found.is_clean() ? "" : "something is left after all was released";
+}
+
+/// The program without the steps that its failure does not need.
+template <class Fails>
+program shrunk(program p, Fails fails)
+{
+    for (std::size_t size = std::max<std::size_t>(p.steps.size() / 2, 1);;) {
+        bool smaller = false;
+        for (std::size_t from = 0; from < p.steps.size();) {
+            program less = p;
+            const auto begin = less.steps.begin() + static_cast<std::ptrdiff_t>(from);
+            less.steps.erase(
+                begin, begin + static_cast<std::ptrdiff_t>(std::min(size, p.steps.size() - from)));
+            if (fails(less)) {
+                p = std::move(less);
+                smaller = true;
+            } else {
+                from += size;
+            }
+        }
+        if (size == 1 && !smaller)
+            return p;
+        size = std::max<std::size_t>(size / 2, 1);
+    }
+}
+
+template <class Mux>
+std::string report(const program& p, const checks& c)
+{
+    return text(p) + run<Mux>(p, c);
+}
+
+} // namespace walks
