@@ -20,3 +20,9 @@
 #include <amux/threading.hpp>
 #include <amux/snapshot.hpp>
 #include <amux/asyncmux.hpp>
+#include <amux/lock_backend.hpp>
+#include <amux/memory_backend.hpp>
+#include <amux/lock_options.hpp>
+#include <amux/lock_hooks.hpp>
+#include <amux/acquired_lock.hpp>
+#include <amux/distributed_lock.hpp>

@@ -3,6 +3,7 @@
 
 #include <amux/lock_mode.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <stdexcept>
 #include <string>
@@ -60,6 +61,88 @@ private:
     std::string key_;
     lock_mode held_;
     lock_mode asked_;
+};
+
+/// Why a lease is over: given back; its time ran out, or the store said that it is somebody else's; or its stop token was
+/// stopped.
+enum class end_reason : unsigned char { released, expired, aborted };
+
+/// "released", "expired" or "aborted".
+constexpr const char* to_string(end_reason reason) noexcept
+{
+    switch (reason) {
+        case end_reason::released:
+            return "released";
+        case end_reason::expired:
+            return "expired";
+        default:
+            return "aborted";
+    }
+}
+
+/// A lease was not to be had in the time that its caller was ready to wait.
+class lock_wait_timeout_error : public lock_error {
+public:
+    lock_wait_timeout_error(const std::string& message, std::string key,
+                            std::chrono::milliseconds waited)
+        : lock_error{message}, key_{std::move(key)}, waited_{waited}
+    {}
+
+    const std::string& key() const noexcept { return key_; }
+    /// How long the call has really waited.
+    std::chrono::milliseconds waited() const noexcept { return waited_; }
+
+private:
+    std::string key_;
+    std::chrono::milliseconds waited_;
+};
+
+/// A lease is over: what was asked of it, or was done under it, is not covered by the lock.
+class lock_ended_error : public lock_error {
+public:
+    lock_ended_error(const std::string& message, std::string key, end_reason reason)
+        : lock_error{message}, key_{std::move(key)}, reason_{reason}
+    {}
+
+    const std::string& key() const noexcept { return key_; }
+    end_reason reason() const noexcept { return reason_; }
+
+private:
+    std::string key_;
+    end_reason reason_;
+};
+
+/// What a store's trouble means for the request that met it.
+enum class backend_error_kind : unsigned char {
+    not_applied, // it has not been carried out, and never will be: ask again
+    indeterminate, // it may have been carried out, or may be later: assume the worse
+    permanent, // asking again will not help
+};
+
+/// "not applied", "indeterminate" or "permanent".
+constexpr const char* to_string(backend_error_kind kind) noexcept
+{
+    switch (kind) {
+        case backend_error_kind::not_applied:
+            return "not applied";
+        case backend_error_kind::indeterminate:
+            return "indeterminate";
+        default:
+            return "permanent";
+    }
+}
+
+/// A store could not be asked, or did not answer. Not an answer: who asked knows nothing new about the lease.
+class backend_error : public lock_error {
+public:
+    backend_error(backend_error_kind kind, const std::string& message)
+        : lock_error{message}, kind_{kind}
+    {}
+
+    backend_error_kind kind() const noexcept { return kind_; }
+
+private:
+    backend_error_kind kind_;
 };
 
 namespace detail {

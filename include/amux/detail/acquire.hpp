@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/acquired_lock.hpp>
+#include <amux/detail/lease_calls.hpp>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+namespace amux::detail {
+
+/// A place in the local line for a key: only who stands first talks to the backend.
+class line_place {
+public:
+    line_place(lock_core& core, const std::string& key) : news{core.loop()}, core_{core}, key_{key}
+    {
+        core_.line_of(key_).waiting.push_back(news);
+    }
+    line_place(const line_place&) = delete;
+    line_place& operator=(const line_place&) = delete;
+    ~line_place()
+    {
+        lock_core::line& l = line();
+        const bool led = leads();
+        l.waiting.erase(news);
+        if (wake_point* next = l.waiting.front(); next && led)
+            next->notify();
+        core_.forget_if_unused(key_);
+    }
+
+    bool leads() noexcept { return line().waiting.front() == &news; }
+    lock_core::line& line() noexcept { return *core_.find_line(key_); }
+
+    wake_point news;
+
+private:
+    lock_core& core_;
+    const std::string& key_;
+};
+
+/// One call of `acquire` or `try_acquire`, on the loop.
+class acquisition {
+public:
+    acquisition(lock_core& core, const std::string& key, const lease_terms& terms,
+                const std::stop_token& stop)
+        : core_{core},
+          key_{key},
+          terms_{terms},
+          stop_{stop},
+          begun_{core.now()},
+          deadline_{terms.max_wait == forever ? never : deadline_after(begun_, terms.max_wait)}
+    {
+        ++core_.acquisitions;
+    }
+    acquisition(const acquisition&) = delete;
+    acquisition& operator=(const acquisition&) = delete;
+    ~acquisition()
+    {
+        --core_.acquisitions;
+        core_.tell_drainer();
+    }
+
+    /// In line, until there is a lease. It throws for every other end; `insists`: no trouble of the store is one.
+    task<std::optional<acquired_lock>> wait_in_line(bool insists);
+    /// One attempt, outside the line: null for "not now".
+    task<std::optional<acquired_lock>> try_once();
+
+private:
+    using reason = wake_point::reason;
+
+    /// Asks once, until `until`. Null: not granted; `refusal_` or `trouble_` says why.
+    task<std::optional<acquired_lock>> ask_once(clock::time_point until);
+    std::optional<acquired_lock> granted(const backend_request& r);
+    task<> wait_until_maybe_free(wake_point& news);
+    bool one_attempt() const noexcept { return terms_.max_wait == milliseconds{}; }
+
+    void throw_if_over() const
+    {
+        if (stop_.stop_requested())
+            throw lock_cancelled_error{lock_message("the wait for a lease was stopped", {}, key_)};
+        if (core_.closed())
+            throw lock_closed_error{lock_message("the lock takes no new calls", {}, key_)};
+    }
+    milliseconds waited() const
+    {
+        return std::chrono::duration_cast<milliseconds>(core_.now() - begun_);
+    }
+    [[noreturn]] void throw_timeout() const
+    {
+        std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
+        if (!trouble_text_.empty())
+            text += "; last trouble of the store: " + trouble_text_;
+        throw lock_wait_timeout_error{lock_message(text, {}, key_), key_, waited()};
+    }
+    void note(std::exception_ptr trouble);
+
+    lock_core& core_;
+    const std::string& key_;
+    const lease_terms& terms_;
+    const std::stop_token& stop_;
+    const clock::time_point begun_;
+    const clock::time_point deadline_;
+    std::string token_ = make_token();
+    std::exception_ptr trouble_; // of the last attempt
+    bool permanent_ = false;
+    std::string trouble_text_; // the last that there was
+    bool hangs_ = false; // the last attempt was not answered
+    std::optional<milliseconds> holder_ttl_; // of the last refusal
+    int quick_hints_ = 0; // in a row: told that the key is free as soon as it was asked for
+};
+
+inline void acquisition::note(std::exception_ptr trouble)
+{
+    trouble_ = trouble;
+    permanent_ = false;
+    try {
+        std::rethrow_exception(trouble);
+    } catch (const backend_error& e) {
+        trouble_text_ = e.what();
+        permanent_ = e.kind() == backend_error_kind::permanent;
+    } catch (const std::exception& e) {
+        trouble_text_ = e.what();
+    }
+    core_.tell_error(key_, token_, std::move(trouble), terms_.metadata);
+}
+
+inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_point until)
+{
+    trouble_ = nullptr;
+    holder_ttl_.reset();
+    auto r = core_.make_request(lock_core::operation::acquire, key_, token_, terms_.ttl);
+    r->metadata = terms_.metadata;
+    // A grant that comes when nobody waits for it any more is given back.
+    struct orphan {
+        backend_request& request;
+        ~orphan()
+        {
+            if (request.answered)
+                return;
+            request.on_answer = [](backend_request& late) {
+                if (!late.error && late.yes)
+                    late.core().give_back(late.key, late.token, late.core().now() + late.ttl);
+            };
+        }
+    };
+    const orphan detach{*r};
+    answer_wait answer{r};
+    const listed told_of_close{core_.asking, answer.news};
+    while (!r->answered) {
+        const reason why = co_await answer.news.wait(until, stop_);
+        if (r->answered)
+            break;
+        hangs_ = why == reason::deadline;
+        if (hangs_)
+            co_return std::nullopt;
+        throw_if_over();
+    }
+    if (r->error) {
+        note(r->error);
+        co_return std::nullopt;
+    }
+    if (!r->yes) {
+        holder_ttl_ = r->grant.holder_ttl;
+        co_return std::nullopt;
+    }
+    co_return granted(*r);
+}
+
+/// The clock comes first: a grant that has run out, or that is not wanted any more, is given back.
+inline std::optional<acquired_lock> acquisition::granted(const backend_request& r)
+{
+    const clock::time_point now = core_.now();
+    const bool late = now >= r.started + r.ttl - drift_of(r.ttl);
+    if (late || stop_.stop_requested() || core_.closed()) {
+        core_.give_back(key_, token_, now + r.ttl);
+        token_ = make_token();
+        throw_if_over();
+        note(std::make_exception_ptr(
+            backend_error{backend_error_kind::indeterminate,
+                          lock_message("a lease was granted too late, and given back", {}, key_)}));
+        return std::nullopt;
+    }
+    auto l = std::make_shared<lease>(core_.shared_from_this(), r, terms_);
+    core_.add_lease(l);
+    std::optional<acquired_lock> held{std::in_place, l};
+    l->begin(stop_);
+    return held;
+}
+
+inline task<std::optional<acquired_lock>> acquisition::try_once()
+{
+    throw_if_over();
+    auto held = co_await ask_once(one_attempt() ? never : deadline_);
+    if (held)
+        co_return std::move(held);
+    if (trouble_)
+        std::rethrow_exception(trouble_);
+    if (hangs_)
+        throw backend_error{backend_error_kind::indeterminate,
+                            lock_message("the backend has not answered in " +
+                                             std::to_string(waited().count()) + " ms",
+                                         {}, key_)};
+    co_return std::nullopt;
+}
+
+inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists)
+{
+    line_place place{core_, key_};
+    for (;;) {
+        throw_if_over();
+        lock_core::line& line = place.line();
+        // Whoever stands ahead, or holds it in this process, tells us; nobody asks the store meanwhile.
+        if (!place.leads() || !line.held.empty()) {
+            if (co_await place.news.wait(deadline_, stop_) == reason::deadline)
+                throw_timeout();
+            continue;
+        }
+        if (line.turns >= core_.options().local_turns) {
+            line.turns = 0;
+            const auto away = core_.now() + lock_core::longest_poll(terms_.poll_interval);
+            while (core_.now() < (std::min)(away, deadline_)) {
+                co_await place.news.wait((std::min)(away, deadline_), stop_);
+                throw_if_over();
+            }
+            if (core_.now() >= deadline_)
+                throw_timeout();
+            continue;
+        }
+        auto held = co_await ask_once(one_attempt() ? never : deadline_);
+        if (held) {
+            ++line.turns;
+            co_return std::move(held);
+        }
+        if (trouble_ && !insists && (permanent_ || one_attempt()))
+            std::rethrow_exception(trouble_);
+        if (core_.now() >= deadline_)
+            throw_timeout();
+        if (!trouble_)
+            line.turns = 0; // another process has it
+        co_await wait_until_maybe_free(place.news);
+    }
+}
+
+/// Until the store says that the key may be free, its holder's time is up, or the next poll is due.
+inline task<> acquisition::wait_until_maybe_free(wake_point& news)
+{
+    const clock::time_point start = core_.now();
+    milliseconds pause = core_.poll_after(terms_.poll_interval);
+    if (holder_ttl_)
+        pause = (std::min)(pause, (std::max)(*holder_ttl_, milliseconds{1}));
+    struct watch {
+        lock_core::request_ptr request;
+        ~watch()
+        {
+            if (!request)
+                return;
+            request->on_answer = nullptr;
+            request->give_up.request_stop();
+        }
+    } hint;
+    // After a few hints that were none it polls once.
+    if (core_.notifies() && !trouble_ && quick_hints_ < 3) {
+        hint.request = core_.make_request(lock_core::operation::wait, key_, token_, {});
+        hint.request->on_answer = [&news](backend_request&) { news.notify(); };
+        core_.send(hint.request);
+    }
+    const reason why = co_await news.wait((std::min)(start + pause, deadline_), stop_);
+    const bool quick = why == reason::news && core_.now() - start < milliseconds{1};
+    quick_hints_ = quick ? quick_hints_ + 1 : 0;
+}
+
+} // namespace amux::detail

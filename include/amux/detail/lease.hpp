@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/lock_core.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+namespace amux::detail {
+
+/// What a lease is asked for with: options, with what was not given filled in.
+struct lease_terms {
+    milliseconds ttl{};
+    milliseconds max_wait{};
+    milliseconds poll_interval{};
+    bool renew = false;
+    std::optional<milliseconds> renew_interval;
+    std::optional<milliseconds> max_hold;
+    milliseconds stop_margin{};
+    std::string metadata;
+};
+
+/// What clocks may differ by in the time of a ttl, and a little for what is late: 1 % and 2 ms. (Antirez: Distributed
+/// locks with Redis.)
+constexpr clock::duration drift_of(milliseconds ttl) noexcept
+{
+    return clock::duration{ttl} / 100 + milliseconds{2};
+}
+
+/// A lease that was granted, from the grant to its end.
+///
+///   phase      event                         what happens
+///   held       extend answers yes            new `valid_until`, from the request's start; `on_renew`
+///              extend answers no             -> ended (expired); lost for certain
+///              extend in trouble             `on_error`; a renewal is tried again; belief as if a shorter ttl were in force
+///              `valid_until` passes          -> ended (expired); one release, in the background
+///              `stop_margin` before it       `lost_token` stops
+///              release, or handle destroyed  -> releasing; the release is sent
+///              stop token                    -> ended (aborted); released in the background
+///   releasing  release answers yes           -> ended (released)
+///              release answers no            -> ended (expired)
+///              release in trouble            -> ended (released), with a cause; released in the background
+///              anything else                 nothing
+///   ended      extend answers yes            released in the background: it cannot be revived
+///              anything else                 nothing
+///
+/// `phase_` leaves `held` by compare-exchange, on any thread: who makes it drop owns the end. All the rest happens on the
+/// loop. Belief ends with the phase, or with `valid_until`, whatever is late on the loop.
+class lease : public core_event, public std::enable_shared_from_this<lease> {
+public:
+    lease(std::shared_ptr<lock_core> c, const backend_request& granted, lease_terms t)
+        : core_event{std::move(c)},
+          key{granted.key},
+          token{granted.token},
+          metadata{t.metadata},
+          fence{granted.grant.fence},
+          terms_{std::move(t)},
+          ttl_{terms_.ttl},
+          begun_{granted.started},
+          renewed_{granted.started},
+          over_{granted.started + terms_.ttl},
+          valid_until_{(granted.started + terms_.ttl - drift_of(terms_.ttl))},
+          stopper_{*this}
+    {}
+
+    const std::string key;
+    const std::string token;
+    const std::string metadata;
+    const std::optional<fencing_token> fence;
+
+    // Any thread -------------------------------------------------------------------------------------------------------
+
+    clock::time_point valid_until() const noexcept
+    {
+        return valid_until_.load(std::memory_order_acquire);
+    }
+    bool believes() const noexcept
+    {
+        return phase_.load(std::memory_order_acquire) == phase::held && mine() &&
+               core().now() < valid_until();
+    }
+    clock::duration remaining() const noexcept
+    {
+        return believes() ? (std::max)(valid_until() - core().now(), clock::duration{})
+                          : clock::duration{};
+    }
+    /// Its holder has ended it.
+    bool given_back() const noexcept { return given_back_.load(std::memory_order_acquire); }
+    std::stop_token lost_token() const noexcept { return lost_.get_token(); }
+    bool renews() const noexcept { return terms_.renew; }
+
+    /// Drops belief and sends the release, if this is the first to end the lease.
+    ///
+    /// Returns: whether a release is in flight now.
+    bool begin_release() noexcept
+    {
+        if (!mine())
+            return false;
+        if (!leave_held(phase::releasing))
+            return phase_.load(std::memory_order_acquire) == phase::releasing;
+        given_back_.store(true, std::memory_order_release);
+        auto r = core().make_request(lock_core::operation::release, key, token, {});
+        r->on_answer = [self = shared_from_this()](backend_request& answer) {
+            self->release_answered(answer);
+        };
+        core().send(r);
+        return true;
+    }
+
+    // On the loop ------------------------------------------------------------------------------------------------------
+
+    /// Begins to keep it. `stop` ends it.
+    void begin(const std::stop_token& stop)
+    {
+        core().tell(core().hooks().on_acquire, event());
+        if (stop.stop_possible())
+            on_stop_.emplace(stop, on_stop{this});
+        plan();
+    }
+
+    /// Looks at the clock, as its timer does.
+    void look() noexcept { happens(); }
+    /// The store has said that it is somebody else's, or nobody's.
+    void lost() noexcept
+    {
+        if (leave_held(phase::ended))
+            finish(end_reason::expired);
+    }
+
+    const std::optional<lock_end>& end() const noexcept { return end_; }
+    /// Whether the release that ended it was answered yes; and the trouble that it met.
+    bool released() const noexcept { return released_; }
+    std::exception_ptr release_trouble() const noexcept { return release_trouble_; }
+
+    /// Waiters of `ended()` and of answers: told on every change.
+    intrusive_list<wake_point, &wake_point::before, &wake_point::behind> watchers;
+
+    /// At most one extend is in flight. Requires: none is.
+    bool extending() const noexcept { return extending_; }
+    lock_core::request_ptr extend(milliseconds ttl);
+
+    lock_event event() const
+    {
+        lock_event e;
+        e.key = key;
+        e.token = token;
+        e.fence = fence;
+        e.ttl = ttl_;
+        e.expires_at = wall_time(valid_until());
+        e.metadata = metadata;
+        return e;
+    }
+    milliseconds ttl() const noexcept { return ttl_; }
+    std::chrono::system_clock::time_point wall_time(clock::time_point t) const noexcept
+    {
+        return std::chrono::system_clock::now() +
+               std::chrono::duration_cast<std::chrono::system_clock::duration>(t - core().now());
+    }
+
+private:
+    enum class phase : unsigned char { held, releasing, ended };
+
+    /// The end that a stop token asks for comes from any thread.
+    struct stop_event : core_event {
+        explicit stop_event(lease& l) noexcept : core_event{l.core().shared_from_this()}, self{l} {}
+        using core_event::post;
+        void happens() noexcept override { self.abort(); }
+        lease& self;
+    };
+    struct on_stop {
+        lease* self;
+        void operator()() const noexcept
+        {
+            // The lease owns the event, so what keeps the one keeps the other. None: the lock is being destroyed.
+            if (auto owner = self->weak_from_this().lock())
+                self->stopper_.post(std::shared_ptr<core_event>{std::move(owner), &self->stopper_});
+        }
+    };
+
+    /// A forked child leaves its parent's leases alone.
+    bool mine() const noexcept { return process_ == process_id(); }
+
+    bool leave_held(phase next) noexcept
+    {
+        phase held = phase::held;
+        return phase_.compare_exchange_strong(held, next, std::memory_order_acq_rel);
+    }
+
+    void happens() noexcept override;
+    void plan() noexcept;
+    clock::time_point renewal_due() const noexcept;
+    void extend_answered(backend_request& r);
+    void release_answered(backend_request& r);
+    void abort() noexcept;
+    void expire() noexcept;
+    void finish(end_reason reason, std::exception_ptr cause = nullptr) noexcept;
+    void tell_watchers() noexcept;
+
+    const lease_terms terms_;
+    milliseconds ttl_;
+    const clock::time_point begun_;
+    clock::time_point renewed_; // the start of the last request that set the ttl
+    clock::time_point retry_; // of a renewal that met trouble
+    milliseconds back_off_{};
+    clock::time_point over_; // the store may still have it until then
+    bool extending_ = false;
+    bool released_ = false;
+    std::exception_ptr release_trouble_;
+    std::optional<lock_end> end_;
+    const double spread_ = core().random(0.8, 1.0);
+
+    std::atomic<phase> phase_{phase::held};
+    std::atomic<bool> given_back_{false};
+    std::atomic<clock::time_point> valid_until_;
+    std::stop_source lost_;
+    const long process_ = process_id();
+    stop_event stopper_;
+    std::optional<std::stop_callback<on_stop>> on_stop_;
+};
+
+/// The clock comes first: after a pause nothing is believed that has run out meanwhile.
+inline void lease::happens() noexcept
+{
+    if (end_ || phase_.load(std::memory_order_acquire) != phase::held)
+        return;
+    const clock::time_point now = core().now();
+    if (now >= valid_until())
+        return expire();
+    if (now >= valid_until() - terms_.stop_margin)
+        lost_.request_stop(); // what that calls may end the lease
+    if (!end_ && terms_.renew && mine() && !extending_ && now >= renewal_due())
+        core().send(extend(ttl_));
+    plan();
+}
+
+/// Arms the timer for whatever comes next.
+inline void lease::plan() noexcept
+{
+    if (end_ || phase_.load(std::memory_order_acquire) != phase::held)
+        return;
+    clock::time_point due = valid_until();
+    if (!lost_.stop_requested())
+        due = (std::min)(due, due - terms_.stop_margin);
+    if (terms_.renew && !extending_)
+        due = (std::min)(due, renewal_due());
+    arm(shared_from_this(), due);
+}
+
+inline clock::time_point lease::renewal_due() const noexcept
+{
+    constexpr auto never = (clock::time_point::max)();
+    // Never so late that a renewal, and a second one, would not fit in.
+    const clock::duration most = clock::duration{ttl_} / 2;
+    const clock::duration interval = terms_.renew_interval
+                                         ? (std::min)(clock::duration{*terms_.renew_interval}, most)
+                                         : clock::duration{ttl_} / 3;
+    const auto spread =
+        std::chrono::duration_cast<clock::duration>(interval * spread_); // leases begun together
+    const clock::time_point due = (std::max)(renewed_ + spread, retry_);
+    return terms_.max_hold && due >= begun_ + *terms_.max_hold ? never : due;
+}
+
+inline lock_core::request_ptr lease::extend(milliseconds ttl)
+{
+    auto r = core().make_request(lock_core::operation::extend, key, token, ttl);
+    r->on_answer = [self = shared_from_this()](backend_request& answer) {
+        self->extend_answered(answer);
+    };
+    extending_ = true;
+    over_ = (std::max)(over_, r->started + ttl);
+    // A shorter ttl may be in force from now on, whether we hear of it or not.
+    const clock::time_point at_least = r->started + ttl - drift_of(ttl);
+    if (at_least < valid_until())
+        valid_until_.store(at_least, std::memory_order_release);
+    return r;
+}
+
+inline void lease::extend_answered(backend_request& r)
+{
+    extending_ = false;
+    const bool held = !end_ && phase_.load(std::memory_order_acquire) == phase::held;
+    const clock::time_point now = core().now();
+    if (held && now >= valid_until()) {
+        expire();
+    } else if (held && r.error) {
+        lock_event e = event();
+        e.cause = r.error;
+        back_off_ = back_off_ == milliseconds{}
+                        ? (std::max)(milliseconds{5}, ttl_ / 20)
+                        : (std::min)(2 * back_off_, (std::max)(milliseconds{5}, ttl_ / 4));
+        retry_ = now + back_off_;
+        core().tell(core().hooks().on_error, e);
+    } else if (held && !r.yes) {
+        lost();
+    } else if (held) {
+        ttl_ = r.ttl;
+        renewed_ = r.started;
+        retry_ = {};
+        back_off_ = {};
+        valid_until_.store(r.started + ttl_ - drift_of(ttl_), std::memory_order_release);
+        if (now < valid_until())
+            core().tell(core().hooks().on_renew, event());
+        else
+            expire();
+    }
+    if (!r.error && r.yes && end_ && !released_)
+        core().give_back(key, token, over_);
+    plan();
+    tell_watchers();
+}
+
+inline void lease::release_answered(backend_request& r)
+{
+    released_ = !r.error && r.yes;
+    release_trouble_ = r.error;
+    if (r.error) {
+        lock_event e = event();
+        e.cause = r.error;
+        core().tell(core().hooks().on_error, e);
+        core().give_back(key, token, over_);
+    }
+    finish(released_ || r.error ? end_reason::released : end_reason::expired, r.error);
+}
+
+inline void lease::abort() noexcept
+{
+    if (!leave_held(phase::ended))
+        return;
+    core().give_back(key, token, over_);
+    finish(end_reason::aborted);
+}
+
+inline void lease::expire() noexcept
+{
+    if (!leave_held(phase::ended))
+        return;
+    finish(end_reason::expired);
+    core().give_back(key, token, core().now()); // once: its time is over anyhow
+}
+
+/// The one end: everybody is told, once.
+inline void lease::finish(end_reason reason, std::exception_ptr cause) noexcept
+{
+    const auto self = shared_from_this(); // what is told may drop the last handle
+    phase_.store(phase::ended, std::memory_order_release);
+    disarm();
+    on_stop_.reset();
+    end_ = lock_end{reason, cause, std::chrono::system_clock::now()};
+    if (reason != end_reason::released)
+        lost_.request_stop();
+    lock_event e = event();
+    e.reason = reason;
+    e.cause = std::move(cause);
+    core().tell(reason == end_reason::released ? core().hooks().on_release : core().hooks().on_lost,
+                e);
+    core().remove_lease(*this);
+    tell_watchers();
+}
+
+inline void lease::tell_watchers() noexcept
+{
+    for (wake_point* w = watchers.front(); w; w = w->behind)
+        w->notify();
+}
+
+inline std::shared_ptr<lease> lock_core::find_lease(const std::string& key,
+                                                    const std::string& token) noexcept
+{
+    if (const line* l = find_line(key)) {
+        for (const auto& held : l->held) {
+            if (held->token == token)
+                return held;
+        }
+    }
+    return nullptr;
+}
+
+inline void lock_core::add_lease(std::shared_ptr<lease> l)
+{
+    line_of(l->key).held.push_back(std::move(l));
+}
+
+inline void lock_core::remove_lease(const lease& ended) noexcept
+{
+    line* const l = find_line(ended.key);
+    if (!l)
+        return;
+    std::erase_if(l->held, [&ended](const auto& held) { return held.get() == &ended; });
+    if (wake_point* next = l->waiting.front())
+        next->notify();
+    else
+        forget_if_unused(ended.key);
+}
+
+} // namespace amux::detail

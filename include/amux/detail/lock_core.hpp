@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/clock.hpp>
+#include <amux/detail/intrusive_list.hpp>
+#include <amux/detail/token.hpp>
+#include <amux/detail/wake_point.hpp>
+#include <amux/lock_backend.hpp>
+#include <amux/lock_hooks.hpp>
+#include <amux/lock_options.hpp>
+#include <amux/scheduler.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace amux::detail {
+
+using std::chrono::milliseconds;
+
+class background_release;
+class lease;
+class lock_core;
+
+/// Something that happens on a lock's loop: posted, or armed for a time. It is kept alive until then.
+///
+/// The one crossing between the loop and the other threads: whether the lock still is, and what is on its way to the
+/// loop, stands under the core's mutex. Everything else of a lock is touched on its loop alone.
+class core_event {
+public:
+    explicit core_event(std::shared_ptr<lock_core> core) noexcept
+        : core_{std::move(core)}, node_{*this}
+    {}
+    core_event(const core_event&) = delete;
+    core_event& operator=(const core_event&) = delete;
+    virtual ~core_event() = default;
+
+    lock_core& core() const noexcept { return *core_; }
+
+    // For the core's list of those on their way.
+    core_event* before = nullptr;
+    core_event* behind = nullptr;
+
+protected:
+    /// `self` owns this. Any thread. An event that is on its way already stays so.
+    void post(std::shared_ptr<core_event> self) noexcept;
+    /// On the loop: replaces an earlier time.
+    void arm(std::shared_ptr<core_event> self, clock::time_point when) noexcept;
+    void disarm() noexcept;
+
+    /// On the loop, unless the lock is gone by then.
+    virtual void happens() noexcept = 0;
+
+private:
+    friend lock_core;
+
+    struct event_node : scheduler::node {
+        explicit event_node(core_event& e) noexcept : node{&fire}, self{e} {}
+        core_event& self;
+    };
+
+    static void fire(scheduler::node& n) noexcept;
+
+    std::shared_ptr<lock_core> core_;
+    std::shared_ptr<core_event> self_; // while on its way
+    event_node node_;
+};
+
+/// A question to the backend, and its answer. Made and sent on any thread; answered on the loop.
+struct backend_request : core_event, std::enable_shared_from_this<backend_request> {
+    enum class operation : unsigned char { acquire, extend, release, get, inspect, wait };
+
+    backend_request(std::shared_ptr<lock_core> c, operation what, std::string for_key,
+                    std::string with_token, milliseconds with_ttl);
+    ~backend_request() override;
+
+    const operation op;
+    const std::string key;
+    const std::string token;
+    const milliseconds ttl;
+    std::string metadata;
+    std::stop_source give_up; // of a `wait`
+    const clock::time_point started; // read before the request was queued
+
+    // The answer: an error, or what the operation gives.
+    std::exception_ptr error;
+    bool yes = false;
+    acquire_result grant;
+    std::optional<std::string> holder;
+    std::optional<lease_info> info;
+    bool answered = false; // on the loop
+
+    /// Called once, on the loop, when the answer is there; not after the lock is gone, or `drain` has given it up.
+    std::function<void(backend_request&)> on_answer;
+
+    /// The backend has answered. Any thread.
+    void complete() noexcept { post(shared_from_this()); }
+
+    // For the core's list of those that are sent and not answered.
+    backend_request* sent_before = nullptr;
+    backend_request* sent_behind = nullptr;
+    bool outstanding = false;
+
+private:
+    void happens() noexcept override;
+};
+
+/// The shared state of a `distributed_lock`, whatever its backend.
+class lock_core : public std::enable_shared_from_this<lock_core> {
+public:
+    using operation = backend_request::operation;
+    using request_ptr = std::shared_ptr<backend_request>;
+
+    /// Who waits for one key in this process, in order of arrival, and who holds it.
+    struct line {
+        intrusive_list<wake_point, &wake_point::before, &wake_point::behind> waiting;
+        std::vector<std::shared_ptr<lease>> held;
+        unsigned turns = 0; // grants in a row to this line
+        bool unused() const noexcept { return waiting.empty() && held.empty(); }
+    };
+
+    lock_core(scheduler& loop, const distributed_lock_options& options, lock_hooks hooks)
+        : loop_{loop}, options_{options}, hooks_{std::move(hooks)}
+    {}
+    lock_core(const lock_core&) = delete;
+    lock_core& operator=(const lock_core&) = delete;
+    virtual ~lock_core() = default;
+
+    scheduler& loop() const noexcept { return loop_; }
+    clock::time_point now() const noexcept { return loop_.now(); }
+    const distributed_lock_options& options() const noexcept { return options_; }
+    virtual bool notifies() const noexcept = 0;
+    virtual bool inspects() const noexcept = 0;
+
+    /// A request, to be completed with `on_answer` and sent.
+    request_ptr make_request(operation op, std::string key, std::string token, milliseconds ttl);
+    /// Hands it to the backend. Any thread.
+    void send(const request_ptr& r) noexcept;
+
+    /// Frees a key that nobody here believes to hold, in the background: asks until the store has answered or `over`,
+    /// when the lease is over by itself. On the loop.
+    void give_back(std::string key, std::string token, clock::time_point over) noexcept;
+
+    // On the loop, all below.
+
+    void end_background(const background_release& r) noexcept;
+    void tell(const std::function<void(const lock_event&)>& hook, const lock_event& e) noexcept;
+    const lock_hooks& hooks() const noexcept { return hooks_; }
+    void tell_error(const std::string& key, const std::string& token, std::exception_ptr cause,
+                    const std::string& metadata = {}) noexcept;
+
+    line& line_of(const std::string& key) { return lines_[key]; }
+    line* find_line(const std::string& key) noexcept;
+    void forget_if_unused(const std::string& key) noexcept;
+    std::shared_ptr<lease> find_lease(const std::string& key, const std::string& token) noexcept;
+    void add_lease(std::shared_ptr<lease> l);
+    /// It has ended: the next one in line may ask.
+    void remove_lease(const lease& l) noexcept;
+
+    milliseconds poll_after(milliseconds interval) noexcept;
+    static milliseconds longest_poll(milliseconds interval) noexcept;
+    double random(double low, double high) noexcept { return jitter_.between(low, high); }
+
+    /// No new calls from now on; those that wait are told.
+    void close() noexcept;
+    bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+    bool nothing_outstanding() noexcept;
+    /// Drops what is outstanding, and names it through `on_error`; to who waits for an answer that is an error.
+    void give_up_outstanding() noexcept;
+    /// Requests are answered, calls have ended: whoever drains looks again.
+    void tell_drainer() noexcept
+    {
+        if (drainer)
+            drainer->notify();
+    }
+    wake_point* drainer = nullptr;
+    intrusive_list<wake_point, &wake_point::before, &wake_point::behind>
+        asking; // told of `close` too
+    std::size_t acquisitions = 0; // calls that want a lease
+
+    /// The lock is destroyed: what is on its way to the loop is dropped.
+    void shut_down() noexcept;
+
+    std::atomic<std::size_t> live_calls{0};
+    std::atomic<std::size_t> live_handles{0};
+
+protected:
+    /// Asks the backend and completes the request, whose answer it fills in.
+    virtual void ask(request_ptr r) noexcept = 0;
+
+private:
+    friend core_event;
+    friend backend_request;
+    friend background_release;
+
+    void answered(backend_request& r) noexcept;
+    bool forget(backend_request& r) noexcept;
+
+    scheduler& loop_;
+    const distributed_lock_options options_;
+    const lock_hooks hooks_;
+    std::unordered_map<std::string, line> lines_;
+    jitter jitter_;
+    std::atomic<bool> closed_{false};
+    std::vector<std::shared_ptr<background_release>> background_; // on the loop
+
+    std::mutex mutex_;
+    bool gone_ = false; // the lock is destroyed
+    intrusive_list<core_event, &core_event::before, &core_event::behind> coming_;
+    intrusive_list<backend_request, &backend_request::sent_before, &backend_request::sent_behind>
+        outstanding_; // sent, and not answered on the loop
+};
+
+inline void core_event::post(std::shared_ptr<core_event> self) noexcept
+{
+    const std::lock_guard lock{core_->mutex_};
+    if (core_->gone_ || self_)
+        return;
+    self_ = std::move(self);
+    core_->coming_.push_back(*this);
+    core_->loop_.post(node_);
+}
+
+inline void core_event::arm(std::shared_ptr<core_event> self, clock::time_point when) noexcept
+{
+    disarm();
+    const std::lock_guard lock{core_->mutex_};
+    if (core_->gone_)
+        return;
+    self_ = std::move(self);
+    core_->coming_.push_back(*this);
+    core_->loop_.schedule_at(when, node_);
+}
+
+inline void core_event::disarm() noexcept
+{
+    std::shared_ptr<core_event> self; // released after the mutex
+    const std::lock_guard lock{core_->mutex_};
+    if (!self_)
+        return;
+    core_->loop_.cancel(node_);
+    core_->coming_.erase(*this);
+    self = std::move(self_);
+}
+
+inline void core_event::fire(scheduler::node& n) noexcept
+{
+    core_event& e = static_cast<event_node&>(n).self;
+    const auto core = e.core_; // outlives the mutex, whatever `happens` drops
+    std::shared_ptr<core_event> self;
+    {
+        const std::lock_guard lock{core->mutex_};
+        self = std::move(e.self_);
+        if (!core->gone_)
+            core->coming_.erase(e);
+        else
+            return;
+    }
+    e.happens();
+}
+
+inline backend_request::backend_request(std::shared_ptr<lock_core> c, operation what,
+                                        std::string for_key, std::string with_token,
+                                        milliseconds with_ttl)
+    : core_event{c},
+      op{what},
+      key{std::move(for_key)},
+      token{std::move(with_token)},
+      ttl{with_ttl},
+      started{c->now()}
+{}
+
+inline void backend_request::happens() noexcept
+{
+    core().answered(*this);
+}
+
+inline lock_core::request_ptr lock_core::make_request(operation op, std::string key,
+                                                      std::string token, milliseconds ttl)
+{
+    return std::make_shared<backend_request>(shared_from_this(), op, std::move(key),
+                                             std::move(token), ttl);
+}
+
+inline backend_request::~backend_request()
+{
+    core().forget(*this);
+}
+
+inline void lock_core::send(const request_ptr& r) noexcept
+{
+    {
+        const std::lock_guard lock{mutex_};
+        outstanding_.push_back(*r);
+        r->outstanding = true;
+    }
+    ask(r);
+}
+
+inline bool lock_core::forget(backend_request& r) noexcept
+{
+    const std::lock_guard lock{mutex_};
+    if (!r.outstanding)
+        return false;
+    outstanding_.erase(r);
+    r.outstanding = false;
+    return true;
+}
+
+inline void lock_core::answered(backend_request& r) noexcept
+{
+    if (!forget(r)) // given up by `drain`
+        return;
+    r.answered = true;
+    if (r.on_answer)
+        std::exchange(r.on_answer, nullptr)(r);
+    tell_drainer();
+}
+
+/// Asks the store to free a key, again and again while it is in trouble and the lease may still be alive.
+class background_release : public core_event,
+                           public std::enable_shared_from_this<background_release> {
+public:
+    background_release(std::shared_ptr<lock_core> c, std::string for_key, std::string with_token,
+                       clock::time_point over)
+        : core_event{std::move(c)},
+          key{std::move(for_key)},
+          token{std::move(with_token)},
+          over_{over}
+    {}
+
+    const std::string key;
+    const std::string token;
+
+    void start()
+    {
+        request_ = core().make_request(lock_core::operation::release, key, token, {});
+        request_->on_answer = [this](const backend_request& r) { answered(r); };
+        core().send(request_);
+    }
+
+    /// The request, if it is in flight, is none of ours any more.
+    void give_up() noexcept
+    {
+        disarm();
+        if (request_)
+            request_->on_answer = nullptr;
+    }
+
+private:
+    void answered(const backend_request& r)
+    {
+        const clock::time_point again = core().now() + wait_;
+        if (r.error)
+            core().tell_error(key, token, r.error);
+        if (!r.error || again >= over_)
+            return core().end_background(*this);
+        wait_ = (std::min)(2 * wait_, milliseconds{5'000});
+        arm(shared_from_this(), again);
+    }
+
+    void happens() noexcept override { start(); }
+
+    const clock::time_point over_;
+    milliseconds wait_{50};
+    lock_core::request_ptr request_;
+};
+
+inline void lock_core::give_back(std::string key, std::string token,
+                                 clock::time_point over) noexcept
+{
+    background_.push_back(std::make_shared<background_release>(shared_from_this(), std::move(key),
+                                                               std::move(token), over));
+    background_.back()->start();
+}
+
+inline void lock_core::end_background(const background_release& r) noexcept
+{
+    std::erase_if(background_, [&r](const auto& b) { return b.get() == &r; });
+    tell_drainer();
+}
+
+inline bool lock_core::nothing_outstanding() noexcept
+{
+    const std::lock_guard lock{mutex_};
+    return outstanding_.empty() && background_.empty();
+}
+
+inline void lock_core::give_up_outstanding() noexcept
+{
+    const auto error_for = [](const std::string& key) {
+        return std::make_exception_ptr(backend_error{
+            backend_error_kind::indeterminate,
+            "amux: given up by drain before the backend has answered: key '" + key + "'"});
+    };
+    const auto background = std::exchange(background_, {});
+    for (const auto& b : background) {
+        b->give_up();
+        tell_error(b->key, b->token, error_for(b->key));
+    }
+    const auto first = [this] {
+        const std::lock_guard lock{mutex_};
+        // What drives a request holds it; one that is being destroyed is on its way to this mutex.
+        while (backend_request* r = outstanding_.pop_front()) {
+            r->outstanding = false;
+            if (auto held = r->weak_from_this().lock())
+                return held;
+        }
+        return request_ptr{};
+    };
+    while (const request_ptr r = first()) {
+        if (!r->on_answer)
+            continue;
+        r->error = error_for(r->key);
+        r->answered = true;
+        tell_error(r->key, r->token, r->error);
+        std::exchange(r->on_answer, nullptr)(*r);
+    }
+}
+
+inline void lock_core::shut_down() noexcept
+{
+    std::vector<std::shared_ptr<core_event>> dropped; // their destructors may want the mutex
+    std::unordered_map<std::string, line> lines;
+    {
+        const std::lock_guard lock{mutex_};
+        gone_ = true;
+        while (core_event* e = coming_.pop_front()) {
+            // One that is not queued any more is about to run, on the loop's thread, and sees that the lock is gone.
+            if (loop_.cancel(e->node_))
+                dropped.push_back(std::move(e->self_));
+        }
+        lines.swap(lines_);
+    }
+    std::exchange(background_, {}).clear();
+}
+
+inline void lock_core::tell(const std::function<void(const lock_event&)>& hook,
+                            const lock_event& e) noexcept
+{
+    if (!hook)
+        return;
+    try {
+        hook(e);
+    } catch (...) { // what a hook throws is not the lock's trouble
+    }
+}
+
+inline void lock_core::tell_error(const std::string& key, const std::string& token,
+                                  std::exception_ptr cause, const std::string& metadata) noexcept
+{
+    if (!hooks_.on_error)
+        return;
+    lock_event e;
+    e.key = key;
+    e.token = token;
+    e.cause = std::move(cause);
+    e.metadata = metadata;
+    tell(hooks_.on_error, e);
+}
+
+inline lock_core::line* lock_core::find_line(const std::string& key) noexcept
+{
+    const auto found = lines_.find(key);
+    return found == lines_.end() ? nullptr : &found->second;
+}
+
+inline void lock_core::forget_if_unused(const std::string& key) noexcept
+{
+    const auto found = lines_.find(key);
+    if (found != lines_.end() && found->second.unused())
+        lines_.erase(found);
+}
+
+inline milliseconds lock_core::poll_after(milliseconds interval) noexcept
+{
+    return std::chrono::duration_cast<milliseconds>(interval * random(0.75, 1.25));
+}
+
+inline milliseconds lock_core::longest_poll(milliseconds interval) noexcept
+{
+    return interval + interval / 4;
+}
+
+inline void lock_core::close() noexcept
+{
+    closed_.store(true, std::memory_order_release);
+    for (auto& [key, l] : lines_) {
+        for (wake_point* w = l.waiting.front(); w; w = w->behind)
+            w->notify();
+    }
+    for (wake_point* w = asking.front(); w; w = w->behind)
+        w->notify();
+}
+
+} // namespace amux::detail
