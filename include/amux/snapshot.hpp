@@ -20,6 +20,7 @@ struct lock_counts {
 
 template <class Key>
 struct key_snapshot : lock_counts {
+    key_snapshot(const lock_counts& counts, const Key& k) : lock_counts{counts}, key(k) {}
     Key key;
 };
 

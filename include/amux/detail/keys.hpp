@@ -180,10 +180,8 @@ struct range_keys {
             using element = std::remove_cvref_t<decltype(k)>;
             if constexpr (std::same_as<element, Key>)
                 f(static_cast<const Key&>(k));
-            else if constexpr (key_like<element, Key, Hash, Equal>)
-                f(static_cast<const typename stand_in<Key, element>::type&>(k));
             else
-                f(static_cast<const Key&>(Key(k)));
+                f(static_cast<const typename stand_in<Key, element>::type&>(k));
         }
     }
 };
@@ -195,12 +193,15 @@ concept key_range = requires(std::remove_cvref_t<R>& r) {
     *std::begin(r);
 };
 
-/// An lvalue range is referred to, an rvalue moved in; one that can be walked only once is copied into a vector.
+/// An lvalue range is referred to, an rvalue moved in. One that can be walked only once, or whose elements can only be
+/// converted to keys, is copied into a vector: a key that dies under a lock might call the mux.
 template <class Key, class Hash, class Equal, class R>
 auto keep_range(R&& r)
 {
     using plain = std::remove_cvref_t<R>;
-    if constexpr (!std::forward_iterator<decltype(std::begin(r))>) {
+    using element = std::remove_cvref_t<decltype(*std::begin(r))>;
+    if constexpr (!std::forward_iterator<decltype(std::begin(r))> ||
+                  !(std::same_as<element, Key> || key_like<element, Key, Hash, Equal>)) {
         std::vector<Key> keys;
         for (auto&& k : r)
             keys.push_back(Key(std::forward<decltype(k)>(k)));

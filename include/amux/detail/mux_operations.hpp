@@ -480,6 +480,9 @@ mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* na
         out.whole.mode = exclusive_walls ? lock_mode::exclusive : lock_mode::shared;
     out.whole.granted_not_resumed = unresumed_.load(std::memory_order_relaxed);
 
+    std::size_t keys = 0;
+    locked.for_each([&keys](shard& s) { keys += s.table.size(); });
+    out.keys.reserve(keys); // a key may call the mux when it is destroyed: none is under the locks
     locked.for_each([&out](shard& s) {
         s.table.for_each([&out](const entry& e) {
             lock_counts counts;
@@ -490,7 +493,7 @@ mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* na
             for (const place* p = e.queue.front(); p; p = p->queue_next)
                 ++counts.waiters;
             counts.granted_not_resumed = e.unresumed.load(std::memory_order_relaxed);
-            out.keys.push_back(key_snapshot<Key>{counts, e.key});
+            out.keys.emplace_back(counts, e.key);
         });
     });
     return out;
