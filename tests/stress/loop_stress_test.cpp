@@ -54,8 +54,10 @@ private:
 
 void wait_until(const std::atomic<int>& value, int expected)
 {
-    while (value.load() != expected)
-        std::this_thread::yield();
+    for (int spins = 0; value.load() != expected; ++spins) {
+        if (spins >= 1000)
+            std::this_thread::yield();
+    }
 }
 
 struct end_of_thread {
@@ -134,6 +136,8 @@ TEST_CASE("event_loop: every stop ends one run, before it, within it, from whate
     for (int i = 1; i <= rounds; ++i) {
         round = i;
         wait();
+        if (i % 4 == 0)
+            wait_until(stopped, i);
         loop.run();
         wait_until(stopped, i);
         if (i % 8 == 0) {
