@@ -8,6 +8,7 @@
 
 #include "support/allocation_counter.hpp"
 #include "support/death.hpp"
+#include "support/foreign_coroutine.hpp"
 #include "support/node_recorder.hpp"
 #include "support/probe.hpp"
 #include "support/scale.hpp"
@@ -216,6 +217,19 @@ TEST_CASE("spawn: a loop that dies destroys what has not begun and what waits", 
     CHECK(waiting_gone);
     CHECK(begun_gone);
     CHECK_FALSE(ran_on);
+}
+
+TEST_CASE("spawn: a loop that dies takes what has not begun out of its queue", "[spawn]")
+{
+    auto loop = std::make_unique<event_loop>();
+    const auto hop = [&]() -> support::hooked_coroutine { co_await loop->schedule(); };
+    const auto keep = [](support::hooked_coroutine) -> task<> { co_return; };
+    const auto nothing = []() -> task<> { co_return; };
+    loop->spawn(nothing());
+    auto behind = hop();
+    behind.start(nullptr);
+    loop->spawn(keep(std::move(behind))); // dies second, and then takes its node out of the queue
+    CHECK_NOTHROW(loop.reset());
 }
 
 TEST_CASE("spawn: a loop that dies destroys a task that is spawned by a dying frame", "[spawn]")
