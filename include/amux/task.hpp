@@ -247,6 +247,7 @@ public:
         handle_ = nullptr;
         return detail::task_awaiter<T>{frame};
     }
+    void operator co_await() & = delete; // write std::move: the task is empty afterwards
 
     /// Whether there is a coroutine to await.
     bool valid() const noexcept { return handle_ != nullptr; }
