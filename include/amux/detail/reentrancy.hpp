@@ -65,7 +65,7 @@ private:
     static bool overlap(block& mine, const Keys& keys)
     {
         if (mine.whole)
-            return true;
+            return keys.size() != 0; // no keys at all: nothing is waited for
         bool same = false;
         keys.for_each([&](const auto& key) {
             for (auto& place : mine)
