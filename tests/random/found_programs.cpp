@@ -39,3 +39,13 @@ TEST_CASE("prevent_reentrancy: no keys at all are granted to who holds the whole
                ask(1, lock_mode::exclusive, scope::range, 0)};
     CHECK(run_found(p) == "");
 }
+
+TEST_CASE("observer: a lock on one key is told with its key, also with prevent_reentrancy",
+          "[asyncmux][reentrancy]")
+{
+    program p;
+    p.prevent_reentrancy = true;
+    p.steps = {ask(0, lock_mode::exclusive, scope::key, 0),
+               ask(1, lock_mode::shared, scope::key, 1)};
+    CHECK(run_found(p) == "");
+}

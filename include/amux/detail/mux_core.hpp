@@ -229,14 +229,16 @@ private:
     static void resume(waiter& w, after_unlock& after) noexcept;
     void mark_unresumed(waiter& w, bool yes) noexcept;
 
-    void observe_grant(const waiter* w, const void* key, const block* b, lock_mode mode) noexcept
+    void observe_grant(const waiter* w, const void* key, block* b, lock_mode mode) noexcept
     {
         observer_.on_grant(observation(w, key, b, mode));
     }
-    static lock_observation observation(const waiter* w, const void* key, const block* b,
+    static lock_observation observation(const waiter* w, const void* key, block* b,
                                         lock_mode mode) noexcept
     {
         const bool whole = b && b->whole;
+        if (b && b->one_key)
+            key = std::addressof(entry_of(*b->begin()).key);
         const std::size_t keys = b ? (whole ? 0 : b->size) : 1;
         return {w, key, keys, mode, whole};
     }
