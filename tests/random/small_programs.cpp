@@ -124,8 +124,8 @@ private:
     {
         ++count_;
         const checks c{.after_each_step = false, .tried_keys = 2};
-        if (!run<Mux>(program_, c).empty())
-            failure_ = report<Mux>(program_, c);
+        if (!run<Mux, forms::few>(program_, c).empty())
+            failure_ = report<Mux, forms::few>(program_, c);
     }
 
     language language_;

@@ -188,8 +188,11 @@ inline support::hooked_coroutine await_task(amux::task<> work)
     co_await std::move(work);
 }
 
+/// Which ways to ask are compiled: all of them, or one for each kind of request.
+enum class forms { all, few };
+
 /// The same as `model`, done by a real mux and real coroutines.
-template <class Mux>
+template <class Mux, forms Forms>
 class reality {
 public:
     using key = typename Mux::key_type;
@@ -468,30 +471,28 @@ private:
     template <bool Timed, class Operation>
     void start(slot& s, Operation operation)
     {
-        if (s.asked.resume_on != not_said) {
-            auto placed = std::move(operation).resume_on(loop_of(s.asked.resume_on));
-            if (s.asked.coroutine == coroutine::hooked)
-                return start_hooked(s, std::move(placed));
-            return start_plain(s, std::move(placed));
-        }
-        switch (s.asked.coroutine) {
-            case coroutine::plain:
-                if constexpr (!Timed)
-                    start_plain(s, std::move(operation));
-                break;
-            case coroutine::hooked:
-                start_hooked(s, std::move(operation));
-                break;
-            case coroutine::task:
+        if constexpr (Forms == forms::all) {
+            if (s.asked.resume_on != not_said) {
+                auto placed = std::move(operation).resume_on(loop_of(s.asked.resume_on));
+                if (s.asked.coroutine == coroutine::hooked)
+                    return start_hooked(s, std::move(placed));
+                return start_plain(s, std::move(placed));
+            }
+            if (s.asked.coroutine == coroutine::task) {
                 s.hooked.emplace(
                     await_task(await_lock<amux::task<>>(*this, s, std::move(operation))));
-                s.hooked->start(loop_of(s.asked.loop), context_of(s));
-                break;
-            case coroutine::spawned:
-                amux::spawn(*loop_of(s.asked.loop),
-                            await_lock<amux::task<>>(*this, s, std::move(operation)));
-                break;
+                return s.hooked->start(loop_of(s.asked.loop), context_of(s));
+            }
+            if (s.asked.coroutine == coroutine::spawned) {
+                return amux::spawn(*loop_of(s.asked.loop),
+                                   await_lock<amux::task<>>(*this, s, std::move(operation)));
+            }
         }
+        if constexpr (!Timed) {
+            if (s.asked.coroutine == coroutine::plain)
+                return start_plain(s, std::move(operation));
+        }
+        start_hooked(s, std::move(operation));
     }
 
     template <class Operation>
@@ -520,55 +521,99 @@ private:
 
     void ask(slot& s)
     {
+        switch (s.asked.scope) {
+            case scope::whole:
+                return ask_whole(s);
+            case scope::key:
+                return ask_key(s);
+            case scope::range:
+                return ask_range(s);
+            case scope::listed:
+                return ask_listed(s);
+        }
+    }
+
+    void ask_whole(slot& s)
+    {
         const bool x = s.asked.mode == lock_mode::exclusive;
         const std::stop_token t = s.source.get_token();
         Mux& m = *mux_;
-        const auto time = time_of(s);
-        const auto moment = moment_of(s);
-        switch (s.asked.scope) {
-            case scope::whole:
-                if (s.asked.limit == limit::forever)
-                    return start<false>(s, x ? m.lock(t) : m.lock_shared(t));
-                if (s.asked.limit == limit::time)
-                    return start<true>(
-                        s, x ? m.try_lock_for(time, t) : m.try_lock_shared_for(time, t));
+        if constexpr (Forms == forms::all) {
+            const auto time = time_of(s);
+            const auto moment = moment_of(s);
+            if (s.asked.limit == limit::time) {
+                return start<true>(s, x ? m.try_lock_for(time, t) : m.try_lock_shared_for(time, t));
+            } else if (s.asked.limit == limit::moment) {
                 return start<true>(
                     s, x ? m.try_lock_until(moment, t) : m.try_lock_shared_until(moment, t));
-            case scope::key: {
-                const key& k = key_at(s.asked, 0);
-                if (s.asked.limit == limit::forever && s.asked.variant % 2 == 0)
-                    return start<false>(s, x ? m.lock(k, t) : m.lock_shared(k, t));
-                if (s.asked.limit == limit::forever)
-                    return start<false>(s, x ? m.lock(key{k}, t) : m.lock_shared(key{k}, t));
-                if (s.asked.limit == limit::time)
-                    return start<true>(s, x ? m.try_lock_for(key{k}, time, t)
-                                            : m.try_lock_shared_for(key{k}, time, t));
+            }
+        }
+        start<false>(s, x ? m.lock(t) : m.lock_shared(t));
+    }
+
+    void ask_key(slot& s)
+    {
+        const bool x = s.asked.mode == lock_mode::exclusive;
+        const std::stop_token t = s.source.get_token();
+        Mux& m = *mux_;
+        const key& k = key_at(s.asked, 0);
+        const auto time = time_of(s);
+        const auto moment = moment_of(s);
+        if (s.asked.limit == limit::time) {
+            return start<true>(
+                s, x ? m.try_lock_for(key{k}, time, t) : m.try_lock_shared_for(key{k}, time, t));
+        }
+        if constexpr (Forms == forms::all) {
+            if (s.asked.limit == limit::moment) {
                 return start<true>(
                     s, x ? m.try_lock_until(k, moment, t) : m.try_lock_shared_until(k, moment, t));
             }
-            case scope::range: {
-                auto& ks = s.keys;
-                if (s.asked.limit == limit::forever && s.asked.variant % 2 == 0)
-                    return start<false>(s, x ? m.lock_all(ks, t) : m.lock_all_shared(ks, t));
-                if (s.asked.limit == limit::forever)
-                    return start<false>(
-                        s, x ? m.lock_all(std::move(ks), t) : m.lock_all_shared(std::move(ks), t));
-                if (s.asked.limit == limit::time)
-                    return start<true>(s, x ? m.try_lock_all_for(ks, time, t)
-                                            : m.try_lock_all_shared_for(ks, time, t));
+            if (s.asked.variant % 2 == 1)
+                return start<false>(s, x ? m.lock(key{k}, t) : m.lock_shared(key{k}, t));
+        }
+        start<false>(s, x ? m.lock(k, t) : m.lock_shared(k, t));
+    }
+
+    void ask_range(slot& s)
+    {
+        const bool x = s.asked.mode == lock_mode::exclusive;
+        const std::stop_token t = s.source.get_token();
+        Mux& m = *mux_;
+        auto& ks = s.keys;
+        if constexpr (Forms == forms::all) {
+            const auto time = time_of(s);
+            const auto moment = moment_of(s);
+            if (s.asked.limit == limit::time) {
+                return start<true>(s, x ? m.try_lock_all_for(ks, time, t)
+                                        : m.try_lock_all_shared_for(ks, time, t));
+            }
+            if (s.asked.limit == limit::moment) {
                 return start<true>(s, x ? m.try_lock_all_until(ks, moment, t)
                                         : m.try_lock_all_shared_until(ks, moment, t));
             }
-            case scope::listed: {
-                const key& k = key_at(s.asked, 0);
-                const key& l = key_at(s.asked, 1);
-                if (s.asked.key_count == 2)
-                    return start<false>(s, x ? m.lock_all(k, l, t) : m.lock_all_shared(k, l, t));
+            if (s.asked.variant % 2 == 1) {
+                return start<false>(
+                    s, x ? m.lock_all(std::move(ks), t) : m.lock_all_shared(std::move(ks), t));
+            }
+        }
+        start<false>(s, x ? m.lock_all(ks, t) : m.lock_all_shared(ks, t));
+    }
+
+    void ask_listed(slot& s)
+    {
+        const bool x = s.asked.mode == lock_mode::exclusive;
+        const std::stop_token t = s.source.get_token();
+        Mux& m = *mux_;
+        const key& k = key_at(s.asked, 0);
+        const key& l = key_at(s.asked, 1);
+        if constexpr (Forms == forms::all) {
+            if (s.asked.key_count == 3) {
                 const key& n = key_at(s.asked, 2);
                 return start<false>(
                     s, x ? m.lock_all(k, key{l}, n, t) : m.lock_all_shared(k, key{l}, n, t));
             }
         }
+        start<false>(s, x ? m.lock_all(k, l, t) : m.lock_all_shared(k, l, t));
     }
 
     void attempt(slot& s)
@@ -638,8 +683,8 @@ counts counts_in(const amux::mux_snapshot<typename Mux::key_type>& shot, int key
 }
 
 /// What differs between the two now; empty when nothing does.
-template <class Mux>
-std::string difference(const model& expected, reality<Mux>& found)
+template <class Mux, forms Forms>
+std::string difference(const model& expected, reality<Mux, Forms>& found)
 {
     if (found.log() != expected.log()) {
         return "resumed, in order:" + text(found.log()) +
@@ -675,8 +720,8 @@ std::string difference(const model& expected, reality<Mux>& found)
 }
 
 /// Asks, without waiting, for each lock that there is on the whole mux and the first `keys` keys.
-template <class Mux>
-std::string difference_by_trying(const model& expected, reality<Mux>& found, int keys)
+template <class Mux, forms Forms>
+std::string difference_by_trying(const model& expected, reality<Mux, Forms>& found, int keys)
 {
     std::vector<seen>* const observed = std::exchange(noticed::observed, nullptr);
     std::string trouble;
@@ -719,11 +764,11 @@ struct checks {
 };
 
 /// Runs it. What went wrong, if anything did.
-template <class Mux>
+template <class Mux, forms Forms>
 std::string run(const program& p, const checks& c)
 {
     model expected{p.prevent_reentrancy, p.max_waiters};
-    reality<Mux> found{p.prevent_reentrancy, p.max_waiters};
+    reality<Mux, Forms> found{p.prevent_reentrancy, p.max_waiters};
     const auto compared = [&](bool also_try) {
         std::string trouble = difference(expected, found);
         if (trouble.empty() && also_try)
@@ -788,10 +833,10 @@ program shrunk(program p, Fails fails)
     }
 }
 
-template <class Mux>
+template <class Mux, forms Forms>
 std::string report(const program& p, const checks& c)
 {
-    return text(p) + run<Mux>(p, c);
+    return text(p) + run<Mux, Forms>(p, c);
 }
 
 } // namespace walks
