@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
 #include <coroutine>
 #include <utility>
 
@@ -21,7 +22,7 @@ decltype(auto) get_awaiter(T&& awaitable)
 /// Something that a coroutine can `co_await`, as far as can be told without its promise.
 template <class T>
 concept awaitable = requires(T&& t) {
-    detail::get_awaiter(std::forward<T>(t)).await_ready() ? 0 : 0;
+    { detail::get_awaiter(std::forward<T>(t)).await_ready() } -> std::convertible_to<bool>;
     detail::get_awaiter(std::forward<T>(t)).await_resume();
 };
 
