@@ -266,7 +266,7 @@ TEST_CASE("admission: a wall that leaves the line lets in whom it alone held bac
         {"a shared one, under a held shared one", "SG Xa SG Xb", "withdraw 2", ""},
         {"an exclusive one, under a held shared one", "SG XG Sa Xb", "withdraw 1", "2"},
         {"under a held exclusive one", "XG XG Sa", "withdraw 1", ""},
-        {"the writer ahead of the next wall counts then", "Xa XG Xa SG", "withdraw 1", ""},
+        {"the writer ahead of the next wall counts then", "Sa XG Xa SG", "withdraw 1", ""},
     });
 }
 
