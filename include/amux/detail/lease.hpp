@@ -195,6 +195,11 @@ private:
     void happens() noexcept override;
     void plan() noexcept;
     clock::time_point renewal_due() const noexcept;
+    /// When `lost_token` stops, unless the lease ends before.
+    clock::time_point warning_due() const noexcept
+    {
+        return valid_until() - (std::min)(terms_.stop_margin, ttl_);
+    }
     void extend_answered(backend_request& r);
     void release_answered(backend_request& r);
     void abort() noexcept;
@@ -232,7 +237,7 @@ inline void lease::happens() noexcept
     const clock::time_point now = core().now();
     if (now >= valid_until())
         return expire();
-    if (now >= valid_until() - terms_.stop_margin)
+    if (now >= warning_due())
         lost_.request_stop(); // what that calls may end the lease
     if (!end_ && terms_.renew && mine() && !extending_ && now >= renewal_due())
         core().send(extend(ttl_));
@@ -246,7 +251,7 @@ inline void lease::plan() noexcept
         return;
     clock::time_point due = valid_until();
     if (!lost_.stop_requested())
-        due = (std::min)(due, due - terms_.stop_margin);
+        due = warning_due();
     if (terms_.renew && !extending_)
         due = (std::min)(due, renewal_due());
     arm(shared_from_this(), due);
@@ -256,14 +261,13 @@ inline clock::time_point lease::renewal_due() const noexcept
 {
     constexpr auto never = (clock::time_point::max)();
     // Never so late that a renewal, and a second one, would not fit in.
-    const clock::duration most = clock::duration{ttl_} / 2;
-    const clock::duration interval = terms_.renew_interval
-                                         ? (std::min)(clock::duration{*terms_.renew_interval}, most)
-                                         : clock::duration{ttl_} / 3;
+    const clock::duration interval =
+        terms_.renew_interval ? clock::duration{(std::min)(*terms_.renew_interval, ttl_ / 2)}
+                              : clock::duration{ttl_} / 3;
     const auto spread =
         std::chrono::duration_cast<clock::duration>(interval * spread_); // leases begun together
     const clock::time_point due = (std::max)(renewed_ + spread, retry_);
-    return terms_.max_hold && due >= begun_ + *terms_.max_hold ? never : due;
+    return terms_.max_hold && due >= deadline_after(begun_, *terms_.max_hold) ? never : due;
 }
 
 inline lock_core::request_ptr lease::extend(milliseconds ttl)
