@@ -7,7 +7,7 @@ usage: examples/run.sh                      the bank, with the transfers that co
        examples/run.sh NAME [ARGUMENT...]   the example of that name
        examples/run.sh all                  every example, one after another
 
-Builds the examples first. As root, installs what a bare Debian 12 lacks; otherwise prints the line
+Builds first. As root, installs what a bare Debian 12 lacks; otherwise prints the line
 to run. The exit code is that of the example; `examples/run.sh bank --help` tells the file format.
 TEXT
     echo
@@ -30,23 +30,25 @@ case ${1:-} in
         ;;
 esac
 
+name=${1:-bank}
+if [[ $name == all || -f $root/examples/$name.cpp ]]; then
+    shift $(($# > 0))
+else
+    name=bank # and the arguments are for it
+fi
+
 "$root/tests/support/install.sh" g++ cmake ninja-build libfmt-dev || exit 2
 mkdir -p "$build"
+target=example_$name
+[[ $name != all ]] || target=all
+echo "building" >&2
 if ! { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAMUX_BUILD_TESTS=OFF \
-    -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build"; } >"$log" 2>&1; then
+    -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build" --target "$target"; } >"$log" 2>&1; then
     tail -n 40 "$log"
     exit 1
 fi
 
-name=${1:-bank}
-if [[ $name != all ]]; then
-    if [[ -f $root/examples/$name.cpp ]]; then
-        shift $(($# > 0))
-    else
-        name=bank # and the arguments are for it
-    fi
-    exec "$build/examples/$name" "$@"
-fi
+[[ $name == all ]] || exec "$build/examples/$name" "$@"
 
 passed=0
 failed=0
