@@ -42,11 +42,13 @@ constexpr clock::duration drift_of(milliseconds ttl) noexcept
 ///              `valid_until` passes          -> ended (expired); one release, in the background
 ///              `stop_margin` before it       `lost_token` stops
 ///              release, or handle destroyed  -> releasing; the release is sent
+///              the same, after its time      -> overdue; what its timer has not seen yet happens now
 ///              stop token                    -> ended (aborted); released in the background
 ///   releasing  release answers yes           -> ended (released)
 ///              release answers no            -> ended (expired)
 ///              release in trouble            -> ended (released), with a cause; released in the background
 ///              anything else                 nothing
+///   overdue    the loop runs                 -> ended (expired), as if the timer had been in time
 ///   ended      extend answers yes            released in the background: it cannot be revived
 ///              anything else                 nothing
 ///
@@ -66,7 +68,7 @@ public:
           renewed_{granted.started},
           over_{granted.started + terms_.ttl},
           valid_until_{(granted.started + terms_.ttl - drift_of(terms_.ttl))},
-          stopper_{*this}
+          ender_{*this}
     {}
 
     const std::string key;
@@ -91,7 +93,11 @@ public:
                           : clock::duration{};
     }
     /// Its holder has ended it.
-    bool given_back() const noexcept { return given_back_.load(std::memory_order_acquire); }
+    bool given_back() const noexcept
+    {
+        return phase_.load(std::memory_order_acquire) == phase::releasing ||
+               given_back_.load(std::memory_order_acquire);
+    }
     std::stop_token lost_token() const noexcept { return lost_.get_token(); }
     bool renews() const noexcept { return terms_.renew; }
 
@@ -102,8 +108,13 @@ public:
     {
         if (!mine())
             return false;
-        if (!leave_held(phase::releasing))
+        const bool overdue = core().now() >= valid_until();
+        if (!leave_held(overdue ? phase::overdue : phase::releasing))
             return phase_.load(std::memory_order_acquire) == phase::releasing;
+        if (overdue) {
+            ender_.post({shared_from_this(), &ender_});
+            return false;
+        }
         given_back_.store(true, std::memory_order_release);
         auto r = core().make_request(lock_core::operation::release, key, token, {});
         r->on_answer = [self = shared_from_this()](backend_request& answer) {
@@ -124,8 +135,12 @@ public:
         plan();
     }
 
-    /// Looks at the clock, as its timer does.
-    void look() noexcept { happens(); }
+    /// Looks at the clock: a lease that has run out ends here, if its timer is late.
+    void look() noexcept
+    {
+        if (core().now() >= valid_until())
+            expire();
+    }
     /// The store has said that it is somebody else's, or nobody's.
     void lost() noexcept
     {
@@ -164,13 +179,13 @@ public:
     }
 
 private:
-    enum class phase : unsigned char { held, releasing, ended };
+    enum class phase : unsigned char { held, releasing, overdue, ended };
 
-    /// The end that a stop token asks for comes from any thread.
-    struct stop_event : core_event {
-        explicit stop_event(lease& l) noexcept : core_event{l.core().shared_from_this()}, self{l} {}
+    /// An end that is asked for on any thread: by a stop token, or by a holder who is too late.
+    struct end_event : core_event {
+        explicit end_event(lease& l) noexcept : core_event{l.core().shared_from_this()}, self{l} {}
         using core_event::post;
-        void happens() noexcept override { self.abort(); }
+        void happens() noexcept override { self.end_now(); }
         lease& self;
     };
     struct on_stop {
@@ -179,7 +194,7 @@ private:
         {
             // The lease owns the event, so what keeps the one keeps the other. None: the lock is being destroyed.
             if (auto owner = self->weak_from_this().lock())
-                self->stopper_.post(std::shared_ptr<core_event>{std::move(owner), &self->stopper_});
+                self->ender_.post({std::move(owner), &self->ender_});
         }
     };
 
@@ -202,7 +217,7 @@ private:
     }
     void extend_answered(backend_request& r);
     void release_answered(backend_request& r);
-    void abort() noexcept;
+    void end_now() noexcept;
     void expire() noexcept;
     void finish(end_reason reason, std::exception_ptr cause = nullptr) noexcept;
     void tell_watchers() noexcept;
@@ -225,7 +240,7 @@ private:
     std::atomic<clock::time_point> valid_until_;
     std::stop_source lost_;
     const long process_ = process_id();
-    stop_event stopper_;
+    end_event ender_;
     std::optional<std::stop_callback<on_stop>> on_stop_;
 };
 
@@ -241,7 +256,8 @@ inline void lease::happens() noexcept
         lost_.request_stop(); // what that calls may end the lease
     if (!end_ && terms_.renew && mine() && !extending_ && now >= renewal_due())
         core().send(extend(ttl_));
-    plan();
+    else
+        plan();
 }
 
 /// Arms the timer for whatever comes next.
@@ -282,6 +298,7 @@ inline lock_core::request_ptr lease::extend(milliseconds ttl)
     const clock::time_point at_least = r->started + ttl - drift_of(ttl);
     if (at_least < valid_until())
         valid_until_.store(at_least, std::memory_order_release);
+    plan();
     return r;
 }
 
@@ -332,8 +349,10 @@ inline void lease::release_answered(backend_request& r)
     finish(released_ || r.error ? end_reason::released : end_reason::expired, r.error);
 }
 
-inline void lease::abort() noexcept
+inline void lease::end_now() noexcept
 {
+    if (phase_.load(std::memory_order_acquire) == phase::overdue || core().now() >= valid_until())
+        return expire();
     if (!leave_held(phase::ended))
         return;
     core().give_back(key, token, over_);
@@ -342,7 +361,7 @@ inline void lease::abort() noexcept
 
 inline void lease::expire() noexcept
 {
-    if (!leave_held(phase::ended))
+    if (!leave_held(phase::ended) && phase_.load(std::memory_order_acquire) != phase::overdue)
         return;
     finish(end_reason::expired);
     core().give_back(key, token, core().now()); // once: its time is over anyhow

@@ -92,7 +92,10 @@ inline void require_ttl(milliseconds ttl, const std::string& key)
 
 [[noreturn]] inline void throw_ended(const lease& l)
 {
-    const end_reason reason = l.end() ? l.end()->reason : end_reason::released;
+    // One that has not ended yet is about to: given back, or, after a fork, none of this process.
+    const end_reason reason = l.end()          ? l.end()->reason
+                              : l.given_back() ? end_reason::released
+                                               : end_reason::expired;
     throw lock_ended_error{
         lock_message(std::string{"the lease is over: "} + to_string(reason), {}, l.key), l.key,
         reason};
@@ -173,7 +176,7 @@ inline task<bool> verify_on_loop(std::shared_ptr<lease> l)
     const auto r =
         co_await ask(l->core().make_request(lock_core::operation::get, l->key, l->token, {}));
     if (r->holder == l->token)
-        co_return true;
+        co_return l->believes(); // it may have been given back meanwhile
     l->lost();
     co_return false;
 }
@@ -198,7 +201,7 @@ inline task<clock::time_point> extend_on_loop(std::shared_ptr<lease> l,
     l->core().send(r);
     while (!r->answered && !l->end())
         co_await news.wait(never);
-    if (l->end())
+    if (l->end() || l->given_back())
         throw_ended(*l);
     if (r->error)
         std::rethrow_exception(r->error);
