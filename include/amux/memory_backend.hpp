@@ -243,7 +243,7 @@ private:
 
     static void require_ttl(std::string_view key, std::chrono::milliseconds ttl)
     {
-        if (ttl <= ttl.zero())
+        if (ttl <= std::chrono::milliseconds::zero())
             throw backend_error{
                 backend_error_kind::permanent,
                 "amux: a lease needs a time to live above zero: key '" + std::string{key} + "'"};

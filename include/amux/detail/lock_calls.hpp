@@ -103,7 +103,7 @@ inline task<> release_quietly(acquired_lock& lease)
 {
     try {
         co_await lease.release();
-    } catch (const std::exception&) {
+    } catch (...) { // NOLINT(bugprone-empty-catch)
     }
 }
 
