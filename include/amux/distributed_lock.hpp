@@ -61,7 +61,7 @@ private:
         try {
             drive(std::static_pointer_cast<backend_core>(shared_from_this()), r);
         } catch (...) { // no memory for the frame
-            r->error = std::current_exception();
+            r->reply.error = std::current_exception();
             r->complete();
         }
     }
@@ -73,23 +73,23 @@ private:
             switch (r->op) {
                 case operation::acquire:
                     if constexpr (metadata_backend<plain_backend>)
-                        take(*r, co_await b.acquire(r->key, r->token, r->ttl,
-                                                    std::string_view{r->metadata}));
+                        take(r->reply, co_await b.acquire(r->key, r->token, r->ttl,
+                                                          std::string_view{r->metadata}));
                     else
-                        take(*r, co_await b.acquire(r->key, r->token, r->ttl));
+                        take(r->reply, co_await b.acquire(r->key, r->token, r->ttl));
                     break;
                 case operation::extend:
-                    r->yes = co_await b.extend(r->key, r->token, r->ttl);
+                    r->reply.yes = co_await b.extend(r->key, r->token, r->ttl);
                     break;
                 case operation::release:
-                    r->yes = co_await b.release(r->key, r->token);
+                    r->reply.yes = co_await b.release(r->key, r->token);
                     break;
                 case operation::get:
-                    r->holder = co_await b.get(r->key);
+                    r->reply.holder = co_await b.get(r->key);
                     break;
                 case operation::inspect:
                     if constexpr (inspecting_backend<plain_backend>)
-                        r->info = co_await b.inspect(r->key);
+                        r->reply.info = co_await b.inspect(r->key);
                     break;
                 case operation::wait:
                     if constexpr (notifying_backend<plain_backend>)
@@ -97,24 +97,24 @@ private:
                     break;
             }
         } catch (const backend_error&) {
-            r->error = std::current_exception();
+            r->reply.error = std::current_exception();
         } catch (const std::exception& e) {
-            r->error = std::make_exception_ptr(backend_error{
+            r->reply.error = std::make_exception_ptr(backend_error{
                 backend_error_kind::indeterminate,
                 lock_message(std::string{"the backend threw: "} + e.what(), {}, r->key)});
         } catch (...) {
-            r->error = std::make_exception_ptr(
+            r->reply.error = std::make_exception_ptr(
                 backend_error{backend_error_kind::indeterminate,
                               lock_message("the backend threw something", {}, r->key)});
         }
         r->complete();
     }
 
-    static void take(backend_request& r, bool yes) noexcept { r.yes = yes; }
-    static void take(backend_request& r, acquire_result result)
+    static void take(backend_answer& r, bool yes) noexcept { r.yes = yes; }
+    static void take(backend_answer& r, const acquire_result& result)
     {
         r.yes = result.acquired;
-        r.grant = std::move(result);
+        r.grant = result;
     }
 
     Backend backend_;

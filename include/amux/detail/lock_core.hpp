@@ -76,8 +76,17 @@ private:
     event_node node_;
 };
 
+/// What the backend has answered: an error, or what the operation gives.
+struct backend_answer {
+    std::exception_ptr error;
+    bool yes = false;
+    acquire_result grant;
+    std::optional<std::string> holder;
+    std::optional<lease_info> info;
+};
+
 /// A question to the backend, and its answer. Made and sent on any thread; answered on the loop.
-struct backend_request : core_event, std::enable_shared_from_this<backend_request> {
+struct backend_request : core_event, backend_answer, std::enable_shared_from_this<backend_request> {
     enum class operation : unsigned char { acquire, extend, release, get, inspect, wait };
 
     backend_request(std::shared_ptr<lock_core> c, operation what, std::string for_key,
@@ -92,12 +101,7 @@ struct backend_request : core_event, std::enable_shared_from_this<backend_reques
     std::stop_source give_up; // of a `wait`
     const clock::time_point started; // read before the request was queued
 
-    // The answer: an error, or what the operation gives.
-    std::exception_ptr error;
-    bool yes = false;
-    acquire_result grant;
-    std::optional<std::string> holder;
-    std::optional<lease_info> info;
+    backend_answer reply; // the backend's until `complete`; `drain` may have given up by then
     bool answered = false; // on the loop
 
     /// Called once, on the loop, when the answer is there; not after the lock is gone, or `drain` has given it up.
@@ -165,7 +169,7 @@ public:
     std::shared_ptr<lease> find_lease(const std::string& key, const std::string& token) noexcept;
     void add_lease(std::shared_ptr<lease> l);
     /// It has ended: the next one in line may ask.
-    void remove_lease(const lease& l) noexcept;
+    void remove_lease(const lease& ended) noexcept;
 
     milliseconds poll_after(milliseconds interval) noexcept;
     static milliseconds longest_poll(milliseconds interval) noexcept;
@@ -321,6 +325,7 @@ inline void lock_core::answered(backend_request& r) noexcept
 {
     if (!forget(r)) // given up by `drain`
         return;
+    static_cast<backend_answer&>(r) = std::move(r.reply);
     r.answered = true;
     if (r.on_answer)
         std::exchange(r.on_answer, nullptr)(r);
@@ -452,7 +457,7 @@ inline void lock_core::tell(const std::function<void(const lock_event&)>& hook,
         return;
     try {
         hook(e);
-    } catch (...) { // what a hook throws is not the lock's trouble
+    } catch (...) { // NOLINT(bugprone-empty-catch): what a hook throws is not the lock's trouble
     }
 }
 
