@@ -195,7 +195,11 @@ private:
     template <class K>
     static void refill(Key& kept, const K& key)
     {
-        kept.assign(key);
+        if (key.size() <= kept.capacity())
+            kept.assign(key);
+        else
+            kept = Key(
+                key); // assigned, it would double its buffer, which might then be too large to be kept
     }
 
     Entry* free_ = nullptr;
