@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a program that was once found to fail may fail again without notice.
 #include "support/model_driver.hpp"
+#include "support/request.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 using namespace walks;
 
@@ -48,4 +51,15 @@ TEST_CASE("observer: a lock on one key is told with its key, also with prevent_r
     p.steps = {ask(0, lock_mode::exclusive, scope::key, 0),
                ask(1, lock_mode::shared, scope::key, 1)};
     CHECK(run_found(p) == "");
+}
+
+TEST_CASE("asyncmux: a description refers to the text of a view, not to the view", "[asyncmux]")
+{
+    amux::asyncmux<> mux;
+    std::string_view view{"a"};
+    auto described = mux.lock(view);
+    view = "b";
+    support::request<amux::asyncmux<>::guard> asked{std::move(described)};
+    REQUIRE(asked.guard().key() != nullptr);
+    CHECK(*asked.guard().key() == "a");
 }

@@ -101,8 +101,13 @@ struct key_by_value {
     Key&& take() noexcept { return std::move(key); }
 };
 
-/// How a call's argument is kept: an lvalue is referred to, an rvalue moved in, a view is what it is; what can only be
-/// converted to a key is converted at once.
+template <class>
+inline constexpr bool is_standard_view = false;
+template <class C>
+inline constexpr bool is_standard_view<std::basic_string_view<C>> = true;
+
+/// How a call's argument is kept: an lvalue is referred to, an rvalue moved in; a view is copied, and so refers to the
+/// same text; what can only be converted to a key is converted at once.
 template <class Key, class Hash, class Equal, class Arg>
 auto keep_key(Arg&& arg)
 {
@@ -112,7 +117,7 @@ auto keep_key(Arg&& arg)
         return key_by_reference<Key>{std::addressof(arg)};
     } else if constexpr (key_like<Arg, Key, Hash, Equal>) {
         using kept = typename stand_in<Key, std::remove_reference_t<Arg>>::type;
-        if constexpr (std::same_as<kept, plain> && is_lvalue)
+        if constexpr (std::same_as<kept, plain> && is_lvalue && !is_standard_view<plain>)
             return key_by_reference<plain>{std::addressof(arg)};
         else
             return key_by_value<kept>{kept(std::forward<Arg>(arg))};
