@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -192,7 +194,8 @@ public:
         asking; // told of `close` too
     std::size_t acquisitions = 0; // calls that want a lease
 
-    /// The lock is destroyed: what is on its way to the loop is dropped.
+    /// The lock is destroyed: what is on its way to the loop is dropped; what happens there at this moment is waited for,
+    /// unless this call is a part of it.
     void shut_down() noexcept;
 
     std::atomic<std::size_t> live_calls{0};
@@ -220,6 +223,8 @@ private:
 
     std::mutex mutex_;
     bool gone_ = false; // the lock is destroyed
+    std::thread::id happening_; // where an event happens now; none: nowhere
+    std::condition_variable nothing_happens_; // once the lock is gone
     intrusive_list<core_event, &core_event::before, &core_event::behind> coming_;
     intrusive_list<backend_request, &backend_request::sent_before, &backend_request::sent_behind>
         outstanding_; // sent, and not answered on the loop
@@ -262,15 +267,20 @@ inline void core_event::fire(scheduler::node& n) noexcept
     core_event& e = static_cast<event_node&>(n).self;
     const auto core = e.core_; // outlives the mutex, whatever `happens` drops
     std::shared_ptr<core_event> self;
+    std::thread::id outer; // a hook may run the loop
     {
         const std::lock_guard lock{core->mutex_};
         self = std::move(e.self_);
-        if (!core->gone_)
-            core->coming_.erase(e);
-        else
+        if (core->gone_)
             return;
+        core->coming_.erase(e);
+        outer = std::exchange(core->happening_, std::this_thread::get_id());
     }
     e.happens();
+    const std::lock_guard lock{core->mutex_};
+    core->happening_ = outer;
+    if (core->gone_)
+        core->nothing_happens_.notify_all();
 }
 
 inline backend_request::backend_request(std::shared_ptr<lock_core> c, operation what,
@@ -437,17 +447,20 @@ inline void lock_core::shut_down() noexcept
 {
     std::vector<std::shared_ptr<core_event>> dropped; // their destructors may want the mutex
     std::unordered_map<std::string, line> lines;
-    {
-        const std::lock_guard lock{mutex_};
-        gone_ = true;
-        while (core_event* e = coming_.pop_front()) {
-            // One that is not queued any more is about to run, on the loop's thread, and sees that the lock is gone.
-            if (loop_.cancel(e->node_))
-                dropped.push_back(std::move(e->self_));
-        }
-        lines.swap(lines_);
+    std::vector<std::shared_ptr<background_release>> background;
+    std::unique_lock lock{mutex_};
+    gone_ = true;
+    while (core_event* e = coming_.pop_front()) {
+        // One that is not queued any more is about to run, on the loop's thread, and sees that the lock is gone.
+        if (loop_.cancel(e->node_))
+            dropped.push_back(std::move(e->self_));
     }
-    std::exchange(background_, {}).clear();
+    nothing_happens_.wait(lock, [this] {
+        return happening_ == std::thread::id{} || happening_ == std::this_thread::get_id();
+    });
+    lines.swap(lines_);
+    background.swap(background_);
+    lock.unlock();
 }
 
 inline void lock_core::tell(const std::function<void(const lock_event&)>& hook,
