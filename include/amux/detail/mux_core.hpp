@@ -94,6 +94,7 @@ public:
     template <class Keys, class StopRequested, class OnWait>
     arrival arrive_many(waiter& w, const Keys& keys, StopRequested stop_requested, OnWait on_wait);
     void release(block& b) noexcept;
+    /// Requires: its `mode` says so already.
     void downgrade(block& b) noexcept;
 
     /// Ends the wait, if it still waits, for this reason.

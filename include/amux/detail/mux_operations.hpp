@@ -170,7 +170,6 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(block& b) noexcept
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
     granted_list granted;
-    b.mode = lock_mode::shared;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.downgrade_wall(granted); });
     } else {

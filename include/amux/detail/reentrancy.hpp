@@ -35,6 +35,13 @@ public:
         b.hash = 0;
     }
 
+    /// A request of a descendant may be looking at the mode, on another thread.
+    void set_shared(block& b) noexcept
+    {
+        const locked l{mutex_};
+        b.mode = lock_mode::shared;
+    }
+
     /// A block, held by this context or by one that awaits it, that a request for `keys` would wait for without end:
     /// whatever the modes, because a writer may queue between two readers. Sets `held`, and returns true, if there is.
     template <class Keys>
@@ -91,6 +98,16 @@ struct mux_body : Core {
     mux_body(const mux_body&) = delete;
     mux_body& operator=(const mux_body&) = delete;
     ~mux_body() { delete registry; }
+
+    using Core::downgrade;
+    void downgrade(typename Core::block& b) noexcept
+    {
+        if (registry)
+            registry->set_shared(b);
+        else
+            b.mode = lock_mode::shared;
+        Core::downgrade(b);
+    }
 
     const char* const name;
     reentrancy_registry<Core>* const registry; // null: off
