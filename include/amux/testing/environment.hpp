@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/manual_event_loop.hpp>
+#include <amux/sync_wait.hpp>
+#include <amux/task.hpp>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace amux::testing {
+
+/// Where a backend is tested: who runs its operations, and how its time passes.
+struct environment {
+    using milliseconds = std::chrono::milliseconds;
+
+    /// Runs a task, which throws nothing, to its end on this thread. Throws when it will not end.
+    std::function<void(task<>)> run;
+    /// Lets time pass, for the backend's store.
+    std::function<void(milliseconds)> pass;
+    /// How much sooner or later than it should a lease may be seen to end; zero where time is exact.
+    milliseconds slack{};
+    /// Put before every key: a store that keeps its data wants another one for every run.
+    std::string prefix;
+};
+
+namespace detail {
+
+inline task<> tell_end(task<> work, std::shared_ptr<bool> ended)
+{
+    co_await std::move(work);
+    *ended = true;
+}
+
+} // namespace detail
+
+/// For a backend whose time is that of a manual loop: exact, and it takes no time. An operation that does not end in a
+/// minute of that time counts as one that never will. Lifetime: `loop` outlives it.
+inline environment in_virtual_time(manual_event_loop& loop)
+{
+    environment e;
+    e.pass = [&loop](std::chrono::milliseconds d) { loop.advance(d); };
+    e.run = [&loop](task<> work) {
+        const auto ended = std::make_shared<bool>(false);
+        loop.spawn(detail::tell_end(std::move(work), ended));
+        loop.run_ready();
+        for (int spent = 0; !*ended; ++spent) {
+            if (spent == 60'000)
+                throw std::runtime_error{"the operation does not end"};
+            loop.advance(std::chrono::milliseconds{1});
+            loop.run_ready();
+        }
+    };
+    return e;
+}
+
+/// For a backend in real time, such as one with a server: operations run by `sync_wait`.
+inline environment in_real_time(std::string prefix,
+                                std::chrono::milliseconds slack = std::chrono::milliseconds{50})
+{
+    environment e;
+    e.pass = [](std::chrono::milliseconds d) { std::this_thread::sleep_for(d); };
+    e.run = [](task<> work) { sync_wait(std::move(work)); };
+    e.slack = slack;
+    e.prefix = std::move(prefix);
+    return e;
+}
+
+namespace detail {
+
+template <class T>
+struct outcome {
+    std::conditional_t<std::is_void_v<T>, bool,
+                       std::optional<std::conditional_t<std::is_void_v<T>, bool, T>>>
+        value{};
+    std::exception_ptr error;
+};
+
+// `make` makes the awaitable inside: nothing of it is on the stack of who waits.
+template <class T, class F>
+task<> record(F make, std::shared_ptr<outcome<T>> out)
+{
+    try {
+        if constexpr (std::is_void_v<T>)
+            co_await make();
+        else
+            out->value.emplace(co_await make());
+    } catch (...) {
+        out->error = std::current_exception();
+    }
+}
+
+} // namespace detail
+
+/// Awaits what `make()` gives, in an environment, and gives its result; throws what it throws.
+template <class F>
+auto run_in(const environment& where, F make)
+{
+    using result = std::remove_cvref_t<amux::detail::await_result_t<std::invoke_result_t<F&>>>;
+    const auto out = std::make_shared<detail::outcome<result>>();
+    where.run(detail::record<result>(std::move(make), out));
+    if (out->error)
+        std::rethrow_exception(out->error);
+    if constexpr (!std::is_void_v<result>)
+        return std::move(*out->value);
+}
+
+} // namespace amux::testing
