@@ -61,8 +61,10 @@ public:
     acquisition& operator=(const acquisition&) = delete;
     ~acquisition()
     {
+        if (unsure_ && process_ == process_id())
+            core_.give_back(event_of(*unsure_), unsure_->started + unsure_->ttl);
         --core_.acquisitions;
-        core_.tell_drainer();
+        core_.tell_drainers();
     }
 
     /// In line, until there is a lease. It throws for every other end; `insists`: no trouble of the store is one.
@@ -93,11 +95,13 @@ private:
     [[noreturn]] void throw_timeout() const
     {
         std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
+        if (hangs_)
+            text += "; the store has not answered";
         if (!trouble_text_.empty())
             text += "; last trouble of the store: " + trouble_text_;
         throw lock_wait_timeout_error{lock_message(text, {}, key_), key_, waited()};
     }
-    void note(std::exception_ptr trouble);
+    void note(lock_event about, std::exception_ptr trouble);
 
     lock_core& core_;
     const std::string& key_;
@@ -110,45 +114,81 @@ private:
     bool permanent_ = false;
     std::string trouble_text_; // the last that there was
     bool hangs_ = false; // the last attempt was not answered
+    long process_ = process_id(); // whose token it is
+    lock_core::request_ptr
+        unsure_; // the last attempt that met trouble, and may have left a lease behind
     std::optional<milliseconds> holder_ttl_; // of the last refusal
     int quick_hints_ = 0; // in a row: told that the key is free as soon as it was asked for
 };
 
-inline void acquisition::note(std::exception_ptr trouble)
+/// What trouble means; none: the request was not even sent.
+inline backend_error_kind kind_of(const std::exception_ptr& trouble) noexcept
 {
-    trouble_ = trouble;
-    permanent_ = false;
     try {
         std::rethrow_exception(trouble);
     } catch (const backend_error& e) {
-        trouble_text_ = e.what();
-        permanent_ = e.kind() == backend_error_kind::permanent;
+        return e.kind();
+    } catch (...) {
+        return backend_error_kind::not_applied;
+    }
+}
+
+inline void acquisition::note(lock_event about, std::exception_ptr trouble)
+{
+    trouble_ = trouble;
+    permanent_ = kind_of(trouble) == backend_error_kind::permanent;
+    try {
+        std::rethrow_exception(trouble);
     } catch (const std::exception& e) {
         trouble_text_ = e.what();
     }
-    core_.tell_error(key_, token_, std::move(trouble), terms_.metadata);
+    core_.tell_error(std::move(about), std::move(trouble));
 }
+
+inline std::exception_ptr late_grant(const std::string& key)
+{
+    return std::make_exception_ptr(
+        backend_error{backend_error_kind::indeterminate,
+                      lock_message("a lease was granted too late, and given back", {}, key)});
+}
+
+/// What comes of a request for a lease when nobody waits for its answer any more: whatever it obtains is given back.
+struct orphan {
+    backend_request& request;
+    long process;
+
+    ~orphan()
+    {
+        if (!request.answered)
+            request.on_answer = [p = process](const backend_request& late) { answered(late, p); };
+    }
+
+    static void answered(const backend_request& late, long process) noexcept
+    {
+        const bool granted = !late.error && late.yes;
+        const bool unsure = late.error && kind_of(late.error) == backend_error_kind::indeterminate;
+        if ((!granted && !unsure) || process != process_id())
+            return;
+        lock_core& core = late.core();
+        core.give_back(event_of(late), core.now() + late.ttl);
+        if (granted)
+            core.tell_error(event_of(late), late_grant(late.key));
+    }
+};
 
 inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_point until)
 {
     trouble_ = nullptr;
     holder_ttl_.reset();
+    if (process_ !=
+        process_id()) { // forked: the token, and what was asked for with it, are the parent's
+        token_ = make_token();
+        process_ = process_id();
+        unsure_ = nullptr;
+    }
     auto r = core_.make_request(lock_core::operation::acquire, key_, token_, terms_.ttl);
     r->metadata = terms_.metadata;
-    // A grant that comes when nobody waits for it any more is given back.
-    struct orphan {
-        backend_request& request;
-        ~orphan()
-        {
-            if (request.answered)
-                return;
-            request.on_answer = [](backend_request& late) {
-                if (!late.error && late.yes)
-                    late.core().give_back(late.key, late.token, late.core().now() + late.ttl);
-            };
-        }
-    };
-    const orphan detach{*r};
+    const orphan detach{*r, process_};
     answer_wait answer{r};
     const listed told_of_close{core_.asking, answer.news};
     while (!r->answered) {
@@ -160,8 +200,12 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
             co_return std::nullopt;
         throw_if_over();
     }
+    if (process_ != process_id()) // the answer is the parent's
+        co_return std::nullopt;
     if (r->error) {
-        note(r->error);
+        if (kind_of(r->error) == backend_error_kind::indeterminate)
+            unsure_ = r;
+        note(event_of(*r), r->error);
         co_return std::nullopt;
     }
     if (!r->yes) {
@@ -176,13 +220,12 @@ inline std::optional<acquired_lock> acquisition::granted(const backend_request& 
 {
     const clock::time_point now = core_.now();
     const bool late = now >= r.started + r.ttl - drift_of(r.ttl);
+    unsure_ = nullptr;
     if (late || stop_.stop_requested() || core_.closed()) {
-        core_.give_back(key_, token_, now + r.ttl);
+        core_.give_back(event_of(r), now + r.ttl);
         token_ = make_token();
+        note(event_of(r), late_grant(key_));
         throw_if_over();
-        note(std::make_exception_ptr(
-            backend_error{backend_error_kind::indeterminate,
-                          lock_message("a lease was granted too late, and given back", {}, key_)}));
         return std::nullopt;
     }
     auto l = std::make_shared<lease>(core_.shared_from_this(), r, terms_);
@@ -213,6 +256,9 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
     line_place place{core_, key_};
     for (;;) {
         throw_if_over();
+        // No question whose answer would not be waited for.
+        if (!one_attempt() && core_.now() >= deadline_)
+            throw_timeout();
         lock_core::line& line = place.line();
         // Whoever stands ahead, or holds it in this process, tells us; nobody asks the store meanwhile.
         if (!place.leads() || !line.held.empty()) {
@@ -220,15 +266,13 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
                 throw_timeout();
             continue;
         }
-        if (line.turns >= core_.options().local_turns) {
+        if (line.turns >= (std::max)(core_.options().local_turns, 1u)) {
             line.turns = 0;
             const auto away = core_.now() + lock_core::longest_poll(terms_.poll_interval);
             while (core_.now() < (std::min)(away, deadline_)) {
                 co_await place.news.wait((std::min)(away, deadline_), stop_);
                 throw_if_over();
             }
-            if (core_.now() >= deadline_)
-                throw_timeout();
             continue;
         }
         auto held = co_await ask_once(one_attempt() ? never : deadline_);
@@ -250,9 +294,9 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
 inline task<> acquisition::wait_until_maybe_free(wake_point& news)
 {
     const clock::time_point start = core_.now();
-    milliseconds pause = core_.poll_after(terms_.poll_interval);
+    clock::duration pause = core_.poll_after(terms_.poll_interval);
     if (holder_ttl_)
-        pause = (std::min)(pause, (std::max)(*holder_ttl_, milliseconds{1}));
+        pause = (std::min)(pause, clock::duration{(std::max)(*holder_ttl_, milliseconds{1})});
     struct watch {
         lock_core::request_ptr request;
         ~watch()

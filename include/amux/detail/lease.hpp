@@ -98,6 +98,20 @@ public:
         return phase_.load(std::memory_order_acquire) == phase::releasing ||
                given_back_.load(std::memory_order_acquire);
     }
+    /// Why it is over, or about to be. Requires: it is not held.
+    end_reason reason() const noexcept
+    {
+        switch (phase_.load(std::memory_order_acquire)) {
+            case phase::releasing:
+            case phase::released:
+                return end_reason::released;
+            case phase::aborted:
+                return end_reason::aborted;
+            default:
+                return end_reason::
+                    expired; // `held`: its time is up, or it is the parent's of this process
+        }
+    }
     std::stop_token lost_token() const noexcept { return lost_.get_token(); }
     bool renews() const noexcept { return terms_.renew; }
 
@@ -144,8 +158,8 @@ public:
     /// The store has said that it is somebody else's, or nobody's.
     void lost() noexcept
     {
-        if (leave_held(phase::ended))
-            finish(end_reason::expired);
+        if (leave_held(phase::expired))
+            finish(phase::expired);
     }
 
     const std::optional<lock_end>& end() const noexcept { return end_; }
@@ -154,7 +168,7 @@ public:
     std::exception_ptr release_trouble() const noexcept { return release_trouble_; }
 
     /// Waiters of `ended()` and of answers: told on every change.
-    intrusive_list<wake_point, &wake_point::before, &wake_point::behind> watchers;
+    wake_list watchers;
 
     /// At most one extend is in flight. Requires: none is.
     bool extending() const noexcept { return extending_; }
@@ -179,7 +193,7 @@ public:
     }
 
 private:
-    enum class phase : unsigned char { held, releasing, overdue, ended };
+    enum class phase : unsigned char { held, releasing, overdue, released, expired, aborted };
 
     /// An end that is asked for on any thread: by a stop token, or by a holder who is too late.
     struct end_event : core_event {
@@ -198,7 +212,7 @@ private:
         }
     };
 
-    /// A forked child leaves its parent's leases alone.
+    /// It is not when this process is a child that was forked since: the lease is its parent's.
     bool mine() const noexcept { return process_ == process_id(); }
 
     bool leave_held(phase next) noexcept
@@ -219,8 +233,13 @@ private:
     void release_answered(backend_request& r);
     void end_now() noexcept;
     void expire() noexcept;
-    void finish(end_reason reason, std::exception_ptr cause = nullptr) noexcept;
-    void tell_watchers() noexcept;
+    void finish(phase last, std::exception_ptr cause = nullptr) noexcept;
+    /// Frees the key in the background; a forked child leaves that to its parent.
+    void give_back(clock::time_point over) noexcept
+    {
+        if (mine())
+            core().give_back(event(), over);
+    }
 
     const lease_terms terms_;
     milliseconds ttl_;
@@ -315,7 +334,9 @@ inline void lease::extend_answered(backend_request& r)
         back_off_ = back_off_ == milliseconds{}
                         ? (std::max)(milliseconds{5}, ttl_ / 20)
                         : (std::min)(2 * back_off_, (std::max)(milliseconds{5}, ttl_ / 4));
-        retry_ = now + back_off_;
+        // Leases that met trouble together do not all come back together.
+        retry_ = now +
+                 std::chrono::duration_cast<clock::duration>(back_off_ * core().random(0.75, 1.25));
         core().tell(core().hooks().on_error, e);
     } else if (held && !r.yes) {
         lost();
@@ -331,9 +352,9 @@ inline void lease::extend_answered(backend_request& r)
             expire();
     }
     if (!r.error && r.yes && end_ && !released_)
-        core().give_back(key, token, over_);
+        give_back(over_);
     plan();
-    tell_watchers();
+    notify_all(watchers);
 }
 
 inline void lease::release_answered(backend_request& r)
@@ -344,52 +365,45 @@ inline void lease::release_answered(backend_request& r)
         lock_event e = event();
         e.cause = r.error;
         core().tell(core().hooks().on_error, e);
-        core().give_back(key, token, over_);
+        give_back(over_);
     }
-    finish(released_ || r.error ? end_reason::released : end_reason::expired, r.error);
+    finish(released_ || r.error ? phase::released : phase::expired, r.error);
 }
 
 inline void lease::end_now() noexcept
 {
     if (phase_.load(std::memory_order_acquire) == phase::overdue || core().now() >= valid_until())
         return expire();
-    if (!leave_held(phase::ended))
+    if (!leave_held(phase::aborted))
         return;
-    core().give_back(key, token, over_);
-    finish(end_reason::aborted);
+    give_back(over_);
+    finish(phase::aborted);
 }
 
 inline void lease::expire() noexcept
 {
-    if (!leave_held(phase::ended) && phase_.load(std::memory_order_acquire) != phase::overdue)
+    if (!leave_held(phase::expired) && phase_.load(std::memory_order_acquire) != phase::overdue)
         return;
-    finish(end_reason::expired);
-    core().give_back(key, token, core().now()); // once: its time is over anyhow
+    finish(phase::expired);
+    give_back(core().now()); // once: its time is over anyhow
 }
 
 /// The one end: everybody is told, once.
-inline void lease::finish(end_reason reason, std::exception_ptr cause) noexcept
+inline void lease::finish(phase last, std::exception_ptr cause) noexcept
 {
     const auto self = shared_from_this(); // what is told may drop the last handle
-    phase_.store(phase::ended, std::memory_order_release);
+    phase_.store(last, std::memory_order_release);
     disarm();
     on_stop_.reset();
-    end_ = lock_end{reason, cause, std::chrono::system_clock::now()};
-    if (reason != end_reason::released)
+    end_ = lock_end{reason(), cause, std::chrono::system_clock::now()};
+    if (last != phase::released)
         lost_.request_stop();
     lock_event e = event();
-    e.reason = reason;
+    e.reason = reason();
     e.cause = std::move(cause);
-    core().tell(reason == end_reason::released ? core().hooks().on_release : core().hooks().on_lost,
-                e);
+    core().tell(last == phase::released ? core().hooks().on_release : core().hooks().on_lost, e);
     core().remove_lease(*this);
-    tell_watchers();
-}
-
-inline void lease::tell_watchers() noexcept
-{
-    for (wake_point* w = watchers.front(); w; w = w->behind)
-        w->notify();
+    notify_all(watchers);
 }
 
 inline std::shared_ptr<lease> lock_core::find_lease(const std::string& key,

@@ -92,10 +92,7 @@ inline void require_ttl(milliseconds ttl, const std::string& key)
 
 [[noreturn]] inline void throw_ended(const lease& l)
 {
-    // One that has not ended yet is about to: given back, or, after a fork, none of this process.
-    const end_reason reason = l.end()          ? l.end()->reason
-                              : l.given_back() ? end_reason::released
-                                               : end_reason::expired;
+    const end_reason reason = l.reason();
     throw lock_ended_error{
         lock_message(std::string{"the lease is over: "} + to_string(reason), {}, l.key), l.key,
         reason};

@@ -112,8 +112,10 @@ inline void require_not_lost(const lease& l)
 {
     if (!l.believes() && !l.given_back())
         throw lock_ended_error{
-            lock_message("the lease was lost while work was done under it", {}, l.key), l.key,
-            l.end() ? l.end()->reason : end_reason::expired};
+            lock_message(std::string{"the lease was lost while work was done under it: "} +
+                             to_string(l.reason()),
+                         {}, l.key),
+            l.key, l.reason()};
 }
 
 template <class F>
@@ -181,9 +183,10 @@ task<> leader_call(std::shared_ptr<lock_core> core, std::string key, lease_terms
         const lease& state = lease_access::of(*held);
         const bool lost = !state.believes() && !state.given_back();
         co_await release_quietly(*held);
-        if (error && !(lost && is_lock_error(error)))
+        const bool stopped = stop.stop_requested();
+        if (error && !((lost || stopped) && is_lock_error(error)))
             std::rethrow_exception(std::move(error));
-        if (!lost || stop.stop_requested())
+        if (!lost || stopped)
             co_return;
     }
 }
@@ -235,19 +238,20 @@ inline task<bool> drain_on_loop(lock_core& core, milliseconds timeout)
     const clock::time_point deadline = deadline_after(core.now(), timeout);
     core.close();
     wake_point news{core.loop()};
-    struct drainer {
-        lock_core& core;
-        ~drainer() { core.drainer = nullptr; }
-    } const registered{core};
-    core.drainer = &news;
+    const listed told_of_answers{core.drainers, news};
     const auto idle = [&core] { return core.acquisitions == 0 && core.nothing_outstanding(); };
-    while (!idle()) {
-        if (co_await news.wait(deadline) != wake_point::reason::deadline)
-            continue;
-        core.give_up_outstanding();
-        co_return false;
-    }
-    co_return true;
+    const int given_up = core.given_up();
+    bool all = true;
+    do {
+        while (all && !idle()) {
+            all = co_await news.wait(deadline) != wake_point::reason::deadline || idle();
+            if (!all)
+                core.give_up_outstanding();
+        }
+        // Calls that were told stand on the loop before this; those that have just begun may ask once more.
+        co_await hop{&core.loop()};
+    } while (all && !idle());
+    co_return core.given_up() == given_up;
 }
 
 inline task<bool> drain_call(std::shared_ptr<lock_core> core, milliseconds timeout)

@@ -129,7 +129,7 @@ public:
 
     /// Who waits for one key in this process, in order of arrival, and who holds it.
     struct line {
-        intrusive_list<wake_point, &wake_point::before, &wake_point::behind> waiting;
+        wake_list waiting;
         std::vector<std::shared_ptr<lease>> held;
         unsigned turns = 0; // grants in a row to this line
         bool unused() const noexcept { return waiting.empty() && held.empty(); }
@@ -153,17 +153,16 @@ public:
     /// Hands it to the backend. Any thread.
     void send(const request_ptr& r) noexcept;
 
-    /// Frees a key that nobody here believes to hold, in the background: asks until the store has answered or `over`,
-    /// when the lease is over by itself. On the loop.
-    void give_back(std::string key, std::string token, clock::time_point over) noexcept;
+    /// Frees the key of a lease that nobody here believes to hold, in the background: asks until the store has answered
+    /// or `over`, when the lease is over by itself. Not after `drain` has given up. On the loop.
+    void give_back(lock_event about, clock::time_point over) noexcept;
 
     // On the loop, all below.
 
     void end_background(const background_release& r) noexcept;
     void tell(const std::function<void(const lock_event&)>& hook, const lock_event& e) noexcept;
     const lock_hooks& hooks() const noexcept { return hooks_; }
-    void tell_error(const std::string& key, const std::string& token, std::exception_ptr cause,
-                    const std::string& metadata = {}) noexcept;
+    void tell_error(lock_event about, std::exception_ptr cause) noexcept;
 
     line& line_of(const std::string& key) { return lines_[key]; }
     line* find_line(const std::string& key) noexcept;
@@ -173,7 +172,7 @@ public:
     /// It has ended: the next one in line may ask.
     void remove_lease(const lease& ended) noexcept;
 
-    milliseconds poll_after(milliseconds interval) noexcept;
+    clock::duration poll_after(milliseconds interval) noexcept;
     static milliseconds longest_poll(milliseconds interval) noexcept;
     double random(double low, double high) noexcept { return jitter_.between(low, high); }
 
@@ -183,15 +182,11 @@ public:
     bool nothing_outstanding() noexcept;
     /// Drops what is outstanding, and names it through `on_error`; to who waits for an answer that is an error.
     void give_up_outstanding() noexcept;
+    int given_up() const noexcept { return given_up_; }
     /// Requests are answered, calls have ended: whoever drains looks again.
-    void tell_drainer() noexcept
-    {
-        if (drainer)
-            drainer->notify();
-    }
-    wake_point* drainer = nullptr;
-    intrusive_list<wake_point, &wake_point::before, &wake_point::behind>
-        asking; // told of `close` too
+    void tell_drainers() noexcept { notify_all(drainers); }
+    wake_list drainers;
+    wake_list asking; // told of `close` too
     std::size_t acquisitions = 0; // calls that want a lease
 
     /// The lock is destroyed: what is on its way to the loop is dropped; what happens there at this moment is waited for,
@@ -220,6 +215,7 @@ private:
     jitter jitter_;
     std::atomic<bool> closed_{false};
     std::vector<std::shared_ptr<background_release>> background_; // on the loop
+    int given_up_ = 0; // how often, by `drain`
 
     std::mutex mutex_;
     bool gone_ = false; // the lock is destroyed
@@ -294,6 +290,18 @@ inline backend_request::backend_request(std::shared_ptr<lock_core> c, operation 
       started{c->now()}
 {}
 
+/// What a hook is told of a request, as long as there is no lease.
+inline lock_event event_of(const backend_request& r)
+{
+    lock_event e;
+    e.key = r.key;
+    e.token = r.token;
+    e.fence = r.grant.fence;
+    e.ttl = r.ttl;
+    e.metadata = r.metadata;
+    return e;
+}
+
 inline void backend_request::happens() noexcept
 {
     core().answered(*this);
@@ -339,27 +347,22 @@ inline void lock_core::answered(backend_request& r) noexcept
     r.answered = true;
     if (r.on_answer)
         std::exchange(r.on_answer, nullptr)(r);
-    tell_drainer();
+    tell_drainers();
 }
 
 /// Asks the store to free a key, again and again while it is in trouble and the lease may still be alive.
 class background_release : public core_event,
                            public std::enable_shared_from_this<background_release> {
 public:
-    background_release(std::shared_ptr<lock_core> c, std::string for_key, std::string with_token,
-                       clock::time_point over)
-        : core_event{std::move(c)},
-          key{std::move(for_key)},
-          token{std::move(with_token)},
-          over_{over}
+    background_release(std::shared_ptr<lock_core> c, lock_event of, clock::time_point over)
+        : core_event{std::move(c)}, about{std::move(of)}, over_{over}
     {}
 
-    const std::string key;
-    const std::string token;
+    const lock_event about;
 
     void start()
     {
-        request_ = core().make_request(lock_core::operation::release, key, token, {});
+        request_ = core().make_request(lock_core::operation::release, about.key, about.token, {});
         request_->on_answer = [this](const backend_request& r) { answered(r); };
         core().send(request_);
     }
@@ -377,32 +380,41 @@ private:
     {
         const clock::time_point again = core().now() + wait_;
         if (r.error)
-            core().tell_error(key, token, r.error);
+            core().tell_error(about, r.error);
         if (!r.error || again >= over_)
             return core().end_background(*this);
         wait_ = (std::min)(2 * wait_, milliseconds{5'000});
         arm(shared_from_this(), again);
     }
 
-    void happens() noexcept override { start(); }
+    /// A forked child leaves its parent's leases alone.
+    void happens() noexcept override
+    {
+        if (process_ == process_id())
+            start();
+        else
+            core().end_background(*this);
+    }
 
     const clock::time_point over_;
+    const long process_ = process_id();
     milliseconds wait_{50};
     lock_core::request_ptr request_;
 };
 
-inline void lock_core::give_back(std::string key, std::string token,
-                                 clock::time_point over) noexcept
+inline void lock_core::give_back(lock_event about, clock::time_point over) noexcept
 {
-    background_.push_back(std::make_shared<background_release>(shared_from_this(), std::move(key),
-                                                               std::move(token), over));
+    if (given_up_ != 0)
+        return;
+    background_.push_back(
+        std::make_shared<background_release>(shared_from_this(), std::move(about), over));
     background_.back()->start();
 }
 
 inline void lock_core::end_background(const background_release& r) noexcept
 {
     std::erase_if(background_, [&r](const auto& b) { return b.get() == &r; });
-    tell_drainer();
+    tell_drainers();
 }
 
 inline bool lock_core::nothing_outstanding() noexcept
@@ -418,10 +430,11 @@ inline void lock_core::give_up_outstanding() noexcept
             backend_error_kind::indeterminate,
             "amux: given up by drain before the backend has answered: key '" + key + "'"});
     };
+    ++given_up_;
     const auto background = std::exchange(background_, {});
     for (const auto& b : background) {
         b->give_up();
-        tell_error(b->key, b->token, error_for(b->key));
+        tell_error(b->about, error_for(b->about.key));
     }
     const auto first = [this] {
         const std::lock_guard lock{mutex_};
@@ -438,9 +451,10 @@ inline void lock_core::give_up_outstanding() noexcept
             continue;
         r->error = error_for(r->key);
         r->answered = true;
-        tell_error(r->key, r->token, r->error);
+        tell_error(event_of(*r), r->error);
         std::exchange(r->on_answer, nullptr)(*r);
     }
+    tell_drainers();
 }
 
 inline void lock_core::shut_down() noexcept
@@ -474,17 +488,10 @@ inline void lock_core::tell(const std::function<void(const lock_event&)>& hook,
     }
 }
 
-inline void lock_core::tell_error(const std::string& key, const std::string& token,
-                                  std::exception_ptr cause, const std::string& metadata) noexcept
+inline void lock_core::tell_error(lock_event about, std::exception_ptr cause) noexcept
 {
-    if (!hooks_.on_error)
-        return;
-    lock_event e;
-    e.key = key;
-    e.token = token;
-    e.cause = std::move(cause);
-    e.metadata = metadata;
-    tell(hooks_.on_error, e);
+    about.cause = std::move(cause);
+    tell(hooks_.on_error, about);
 }
 
 inline lock_core::line* lock_core::find_line(const std::string& key) noexcept
@@ -500,9 +507,9 @@ inline void lock_core::forget_if_unused(const std::string& key) noexcept
         lines_.erase(found);
 }
 
-inline milliseconds lock_core::poll_after(milliseconds interval) noexcept
+inline clock::duration lock_core::poll_after(milliseconds interval) noexcept
 {
-    return std::chrono::duration_cast<milliseconds>(interval * random(0.75, 1.25));
+    return std::chrono::duration_cast<clock::duration>(interval * random(0.75, 1.25));
 }
 
 inline milliseconds lock_core::longest_poll(milliseconds interval) noexcept
@@ -513,12 +520,9 @@ inline milliseconds lock_core::longest_poll(milliseconds interval) noexcept
 inline void lock_core::close() noexcept
 {
     closed_.store(true, std::memory_order_release);
-    for (auto& [key, l] : lines_) {
-        for (wake_point* w = l.waiting.front(); w; w = w->behind)
-            w->notify();
-    }
-    for (wake_point* w = asking.front(); w; w = w->behind)
-        w->notify();
+    for (auto& [key, l] : lines_)
+        notify_all(l.waiting);
+    notify_all(asking);
 }
 
 } // namespace amux::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/promise_hooks.hpp>
 #include <amux/scheduler.hpp>
 
@@ -176,6 +177,15 @@ inline void wake_point::notify() noexcept
     awaiter& a = *waiting_;
     a.disarm(); // so that the news are what wakes it
     loop_.post(a.news_);
+}
+
+/// Those who wait for the same thing.
+using wake_list = intrusive_list<wake_point, &wake_point::before, &wake_point::behind>;
+
+inline void notify_all(const wake_list& list) noexcept
+{
+    for (wake_point* w = list.front(); w; w = w->behind)
+        w->notify();
 }
 
 inline wake_point::awaiter wake_point::wait(scheduler::time_point due,
