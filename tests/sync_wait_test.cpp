@@ -128,3 +128,18 @@ TEST_CASE("sync_wait: it may be called inside a coroutine that another one runs"
     const auto outer = [&]() -> task<int> { co_return 1 + sync_wait(inner()); };
     CHECK(sync_wait(outer()) == 2);
 }
+
+TEST_CASE("sync_wait: an awaiter that cannot be copied is awaited where it is", "[sync_wait]")
+{
+    struct pinned {
+        pinned() = default;
+        pinned(const pinned&) = delete;
+        bool await_ready() const noexcept { return true; }
+        void await_suspend(std::coroutine_handle<>) const noexcept {}
+        int await_resume() const noexcept { return 4; }
+    };
+    CHECK(sync_wait(pinned{}) == 4);
+    pinned named;
+    CHECK(sync_wait(named) == 4);
+    CHECK(sync_wait(std::move(named)) == 4);
+}

@@ -19,7 +19,9 @@ using kept_t = std::conditional_t<std::is_lvalue_reference_v<T>, T, std::remove_
 template <awaitable Awaitable>
 task<kept_t<await_result_t<Awaitable>>> await_in_task(Awaitable&& a)
 {
-    co_return co_await std::forward<Awaitable>(a);
+    // Named first: g++ 12 copies an awaiter that is awaited as an rvalue reference.
+    auto&& awaiter = detail::get_awaiter(std::forward<Awaitable>(a));
+    co_return co_await awaiter;
 }
 
 } // namespace detail
