@@ -6,6 +6,7 @@
 #include <amux/asyncmux.hpp>
 #include <amux/manual_event_loop.hpp>
 
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -135,8 +136,21 @@ TEST_CASE("asyncmux: other keys pass at once, however long the queue of one is",
     CHECK(reader_behind.state() == "owns");
 }
 
-TEST_CASE("asyncmux: locks conflict as the table says, held or waiting ahead",
-          "[asyncmux][fairness]")
+namespace {
+
+/// Divides itself at the first lock.
+struct divided : amux::multi_threaded {
+    struct mutex : amux::detail::spin_lock {
+        bool try_lock() noexcept { return false; }
+    };
+    static constexpr unsigned collisions_to_grow = 1;
+};
+using divided_mux = asyncmux<std::string, divided>;
+
+} // namespace
+
+TEMPLATE_TEST_CASE("asyncmux: locks conflict as the table says, held or waiting ahead",
+                   "[asyncmux][fairness]", asyncmux<>, divided_mux)
 {
     const auto forms = {form::key,          form::key_shared, form::whole,
                         form::whole_shared, form::several,    form::several_shared};
@@ -147,8 +161,8 @@ TEST_CASE("asyncmux: locks conflict as the table says, held or waiting ahead",
         for (const form second : forms) {
             const bool conflict = !is_shared(first) || !is_shared(second);
             for (const bool waiting : {false, true}) {
-                asyncmux<> mux;
-                support::requests<asyncmux<>> asks;
+                TestType mux;
+                support::requests<TestType> asks;
                 // A lock on the whole mux keeps the first one waiting; only shared ones pass it.
                 if (waiting)
                     ask(asks, mux, is_shared(first) ? form::whole : form::whole_shared);

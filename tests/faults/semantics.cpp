@@ -445,11 +445,18 @@ struct recorder {
     }
 };
 
-template <std::size_t Shards, class Mutex>
 struct recorded : amux::multi_threaded {
-    using mutex = Mutex;
+    using mutex = std::mutex;
     using observer = recorder;
-    static constexpr std::size_t shards = Shards;
+};
+
+/// Divides itself at the first lock.
+struct divided : amux::multi_threaded {
+    struct mutex : std::mutex {
+        bool try_lock() { return false; }
+    };
+    static constexpr std::size_t shards = 32;
+    static constexpr unsigned collisions_to_grow = 1;
 };
 
 } // namespace
@@ -457,7 +464,7 @@ struct recorded : amux::multi_threaded {
 TEST_CASE("policy: its observer is told of waits, grants and releases in order",
           "[asyncmux][policy]")
 {
-    asyncmux<std::string, recorded<1, std::mutex>> mux;
+    asyncmux<std::string, recorded> mux;
     {
         request a{mux.lock("a")};
         request a2{mux.lock_shared("a")};
@@ -477,7 +484,7 @@ TEST_CASE("policy: its observer is told of waits, grants and releases in order",
 
 TEST_CASE("policy: a mux of many parts keeps the same promises", "[asyncmux][policy]")
 {
-    asyncmux<std::string, recorded<32, std::mutex>> mux;
+    asyncmux<std::string, divided> mux;
     request a{mux.lock("a")};
     request whole{mux.lock_shared()};
     request b{mux.lock("b")};
