@@ -129,7 +129,7 @@ TEST_CASE("intrusive_hash: no insertion moves more than the nodes of a few bucke
           "[intrusive_hash]")
 {
     // Two nodes for each hash: they change places when they move.
-    std::deque<node> nodes(5000);
+    std::deque<node> nodes(2000);
     table t;
     std::size_t most = 0;
     std::size_t inserted = 0;

@@ -2,27 +2,16 @@
 // Without this file nothing says, apart from the code under test, what a lock has to do.
 #pragma once
 
-#include <amux/lock_mode.hpp>
+#include "support/program.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace walks {
-
-using amux::lock_mode;
-
-/// What a lock is on: the whole mux, or the keys whose bits are set.
-struct wanted {
-    lock_mode mode = lock_mode::exclusive;
-    bool whole = false;
-    unsigned keys = 0;
-};
 
 /// The table of conflicts.
 inline bool conflict(const wanted& a, const wanted& b)
@@ -110,115 +99,6 @@ private:
     }
 
     std::vector<entry> all_; // in order of arrival
-};
-
-inline constexpr int most_keys = 4; // k0, k1, ...
-inline constexpr int loops = 2;
-inline constexpr int contexts = 4; // 0 and 1 are roots, 2 is a child of 0, 3 a child of 2
-inline constexpr int nowhere = -1;
-inline constexpr int not_said = -2;
-inline constexpr int for_ever = 1'000'000'000; // milliseconds
-
-enum class verb : std::uint8_t {
-    nothing,
-    ask, // a coroutine awaits a lock
-    attempt, // try_lock: nobody waits
-    release,
-    stop,
-    destroy, // the frame, wherever it is suspended
-    downgrade,
-    move, // the guard, to another place
-    close,
-    run, // a loop
-    advance, // the time of all loops
-    collide, // the next lock of an internal mutex looks contended
-};
-enum class scope : std::uint8_t { whole, key, range, listed };
-enum class limit : std::uint8_t { forever, time, moment };
-enum class token : std::uint8_t { none, live, stopped };
-enum class coroutine : std::uint8_t {
-    plain, // says nothing of itself
-    hooked, // tells its scheduler and its context
-    task, // awaited by a hooked one
-    spawned, // a task that begins when its loop runs
-};
-
-struct step {
-    verb what = verb::nothing;
-    int id = 0; // the request, new or not; of `run`, the loop; of `advance`, milliseconds
-    // Of a new request:
-    lock_mode mode = lock_mode::exclusive;
-    walks::scope scope = walks::scope::whole;
-    std::array<std::uint8_t, 4> keys{};
-    std::uint8_t key_count = 0;
-    walks::limit limit = walks::limit::forever;
-    int time = 0; // milliseconds
-    walks::token token = walks::token::none;
-    walks::coroutine coroutine = walks::coroutine::plain;
-    int loop = nowhere; // told by the coroutine
-    int resume_on = not_said;
-    int context = nowhere;
-    bool in_frame = false; // the guard stays in the coroutine, else it is handed out
-    verb then = verb::nothing; // what the coroutine does when it resumes
-    int then_id = 0;
-    // Of several ways to write the same:
-    std::uint8_t variant = 0;
-
-    wanted wants() const
-    {
-        wanted w{mode, scope == walks::scope::whole, 0};
-        for (std::size_t i = 0; i < key_count; ++i)
-            w.keys |= 1u << keys[i];
-        return w;
-    }
-    bool timed() const { return limit != walks::limit::forever; }
-    int resumes_on() const
-    {
-        if (resume_on >= 0)
-            return resume_on;
-        return coroutine == walks::coroutine::plain ? nowhere : loop;
-    }
-};
-
-struct program {
-    bool prevent_reentrancy = false;
-    std::size_t max_waiters = static_cast<std::size_t>(-1);
-    std::vector<step> steps;
-};
-
-/// What a coroutine, or who called `try_lock`, has got.
-enum class outcome : std::uint8_t {
-    granted,
-    empty, // an empty guard
-    cancelled,
-    closed,
-    full,
-    reentrant,
-    no_scheduler,
-};
-
-struct event {
-    int id;
-    outcome what;
-    bool operator==(const event&) const = default;
-};
-
-/// What an observer of the mux sees.
-struct seen {
-    char what; // wait, grant, release: w, g, r
-    lock_mode mode;
-    bool whole;
-    std::size_t keys;
-    int key; // its number when it is the only one
-    bool operator==(const seen&) const = default;
-};
-
-struct counts {
-    std::optional<lock_mode> mode;
-    std::size_t holders = 0;
-    std::size_t waiters = 0;
-    std::size_t granted_not_resumed = 0;
-    bool operator==(const counts&) const = default;
 };
 
 /// Every lock of a mux, and the loops on which its coroutines resume.
@@ -622,112 +502,5 @@ private:
     std::vector<event> log_;
     std::vector<seen> observed_;
 };
-
-inline std::string text(const wanted& w)
-{
-    std::string t = w.mode == lock_mode::exclusive ? "X(" : "S(";
-    if (w.whole)
-        t += "whole";
-    for (int k = 0; k < most_keys; ++k) {
-        if (w.keys >> k & 1)
-            t += (t.back() == '(' ? "k" : ",k") + std::to_string(k);
-    }
-    return t + ")";
-}
-
-inline const char* text(outcome o)
-{
-    constexpr const char* names[] = {"granted", "empty",     "cancelled",   "closed",
-                                     "full",    "reentrant", "no_scheduler"};
-    return names[static_cast<int>(o)];
-}
-
-inline std::string text(const std::vector<event>& log)
-{
-    std::string t;
-    for (const event& e : log)
-        t += " " + std::to_string(e.id) + " " + text(e.what) + ",";
-    return t;
-}
-
-inline std::string text(const std::vector<seen>& observed)
-{
-    std::string t;
-    for (const seen& s : observed) {
-        t += s.what == 'w' ? " wait " : s.what == 'g' ? " grant " : " release ";
-        t += s.mode == lock_mode::exclusive ? "X(" : "S(";
-        t += s.whole ? "whole" : s.key >= 0 ? "k" + std::to_string(s.key) : std::to_string(s.keys);
-        t += "),";
-    }
-    return t;
-}
-
-inline std::string text(const counts& c)
-{
-    return std::string{c.mode ? to_string(*c.mode) : "not held"} + ", " +
-           std::to_string(c.holders) + " holders, " + std::to_string(c.waiters) + " waiters, " +
-           std::to_string(c.granted_not_resumed) + " not resumed";
-}
-
-inline const char* text(verb v)
-{
-    constexpr const char* names[] = {"nothing",   "ask",  "try",   "release", "stop",    "destroy",
-                                     "downgrade", "move", "close", "run",     "advance", "collide"};
-    return names[static_cast<int>(v)];
-}
-
-inline std::string text(const step& s)
-{
-    std::string t = text(s.what);
-    if (s.what == verb::close || s.what == verb::collide)
-        return t;
-    t += " " + std::to_string(s.id);
-    if (s.what != verb::ask && s.what != verb::attempt)
-        return t;
-    t += ": " + std::string{s.mode == lock_mode::exclusive ? "X(" : "S("};
-    if (s.scope == scope::whole)
-        t += "whole";
-    for (std::size_t i = 0; i < s.key_count; ++i)
-        t += (i == 0 ? "k" : ",k") + std::to_string(s.keys[i]);
-    t += s.scope == scope::range ? "; range)" : ")";
-    if (s.what == verb::attempt)
-        return t;
-    if (s.timed()) {
-        t += s.limit == limit::time ? " for " : " until ";
-        t += s.time == for_ever ? "ever" : std::to_string(s.time) + " ms";
-    }
-    if (s.token != token::none)
-        t += s.token == token::live ? ", with a stop token" : ", stopped beforehand";
-    constexpr const char* kinds[] = {", plain", ", hooked", ", task", ", spawned"};
-    t += kinds[static_cast<int>(s.coroutine)];
-    if (s.loop >= 0)
-        t += " on loop " + std::to_string(s.loop);
-    if (s.resume_on >= 0)
-        t += ", resume_on loop " + std::to_string(s.resume_on);
-    if (s.resume_on == nowhere)
-        t += ", resume_on null";
-    if (s.context >= 0)
-        t += ", context " + std::to_string(s.context);
-    if (s.in_frame)
-        t += ", guard in the frame";
-    if (s.then != verb::nothing)
-        t += std::string{", then "} + text(s.then) + " " + std::to_string(s.then_id);
-    if (s.variant != 0)
-        t += ", variant " + std::to_string(s.variant);
-    return t;
-}
-
-inline std::string text(const program& p)
-{
-    std::string t;
-    if (p.prevent_reentrancy)
-        t += "    prevent_reentrancy\n";
-    if (p.max_waiters != static_cast<std::size_t>(-1))
-        t += "    max_waiters " + std::to_string(p.max_waiters) + "\n";
-    int n = 0;
-    for (const step& s : p.steps)
-        t += "    " + std::to_string(++n) + ". " + text(s) + "\n";
-    return t;
-}
 
 } // namespace walks
