@@ -245,7 +245,7 @@ private:
     milliseconds ttl_;
     const clock::time_point begun_;
     clock::time_point renewed_; // the start of the last request that set the ttl
-    clock::time_point retry_; // of a renewal that met trouble
+    std::optional<clock::time_point> retry_; // of a renewal that met trouble
     milliseconds back_off_{};
     clock::time_point over_; // the store may still have it until then
     bool extending_ = false;
@@ -301,7 +301,7 @@ inline clock::time_point lease::renewal_due() const noexcept
                               : clock::duration{ttl_} / 3;
     const auto spread =
         std::chrono::duration_cast<clock::duration>(interval * spread_); // leases begun together
-    const clock::time_point due = (std::max)(renewed_ + spread, retry_);
+    const clock::time_point due = retry_.value_or(renewed_ + spread);
     return terms_.max_hold && due >= deadline_after(begun_, *terms_.max_hold) ? never : due;
 }
 
@@ -331,9 +331,11 @@ inline void lease::extend_answered(backend_request& r)
     } else if (held && r.error) {
         lock_event e = event();
         e.cause = r.error;
-        back_off_ = back_off_ == milliseconds{}
-                        ? (std::max)(milliseconds{5}, ttl_ / 20)
-                        : (std::min)(2 * back_off_, (std::max)(milliseconds{5}, ttl_ / 4));
+        // A shorter ttl may be in force: the next try comes in its time.
+        const milliseconds in_force = (std::min)(ttl_, r.ttl);
+        back_off_ = back_off_ == milliseconds{} ? in_force / 20 : 2 * back_off_;
+        back_off_ =
+            (std::clamp)(back_off_, milliseconds{5}, (std::max)(milliseconds{5}, in_force / 4));
         // Leases that met trouble together do not all come back together.
         retry_ = now +
                  std::chrono::duration_cast<clock::duration>(back_off_ * core().random(0.75, 1.25));
@@ -343,7 +345,7 @@ inline void lease::extend_answered(backend_request& r)
     } else if (held) {
         ttl_ = r.ttl;
         renewed_ = r.started;
-        retry_ = {};
+        retry_.reset();
         back_off_ = {};
         valid_until_.store(r.started + ttl_ - drift_of(ttl_), std::memory_order_release);
         if (now < valid_until())
