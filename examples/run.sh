@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSL-1.0
 usage() {
     cat <<'TEXT'
-usage: examples/run.sh                      the bank, with the transfers that come with it
+usage: examples/run.sh                      the bank, with the transfers that come with it, then
+                                            lease_demo: two workers and one lease, in real time
        examples/run.sh FILE                 the bank, with transfers of your own
        examples/run.sh NAME [ARGUMENT...]   the example of that name
        examples/run.sh all                  every example, one after another
@@ -30,8 +31,8 @@ case ${1:-} in
         ;;
 esac
 
-name=${1:-bank}
-if [[ $name == all || -f $root/examples/$name.cpp ]]; then
+name=${1:-}
+if [[ -z $name || $name == all || -f $root/examples/$name.cpp ]]; then
     shift $(($# > 0))
 else
     name=bank # and the arguments are for it
@@ -39,15 +40,23 @@ fi
 
 "$root/tests/support/install.sh" g++ cmake ninja-build libfmt-dev || exit 2
 mkdir -p "$build"
-target=example_$name
-[[ $name != all ]] || target=all
+targets=("example_$name")
+[[ $name != all ]] || targets=(all)
+[[ -n $name ]] || targets=(example_bank example_lease_demo)
 echo "building" >&2
 if ! { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAMUX_BUILD_TESTS=OFF \
-    -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build" --target "$target"; } >"$log" 2>&1; then
+    -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 40 "$log"
     exit 1
 fi
 
+if [[ -z $name ]]; then
+    echo "== bank: coroutines move money, each under the locks of two accounts"
+    "$build/examples/bank" || exit
+    echo
+    echo "== lease_demo: two workers share a lease, one of them freezes while it holds it"
+    exec "$build/examples/lease_demo"
+fi
 [[ $name == all ]] || exec "$build/examples/$name" "$@"
 
 passed=0
