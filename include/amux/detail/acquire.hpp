@@ -17,7 +17,7 @@ namespace amux::detail {
 /// A place in the local line for a key: only who stands first talks to the backend.
 class line_place {
 public:
-    line_place(lock_core& core, const std::string& key) : news{core.loop()}, core_{core}, key_{key}
+    line_place(lock_core& core, const std::string& key) : news{core}, core_{core}, key_{key}
     {
         core_.line_of(key_).waiting.push_back(news);
     }
@@ -25,10 +25,12 @@ public:
     line_place& operator=(const line_place&) = delete;
     ~line_place()
     {
-        lock_core::line& l = line();
+        lock_core::line* const l = core_.find_line(key_);
+        if (!l)
+            return; // the lock is gone
         const bool led = leads();
-        l.waiting.erase(news);
-        if (wake_point* next = l.waiting.front(); next && led)
+        l->waiting.erase(news);
+        if (wake_point* next = l->waiting.front(); next && led)
             next->notify();
         core_.forget_if_unused(key_);
     }
@@ -46,12 +48,14 @@ private:
 /// One call of `acquire` or `try_acquire`, on the loop.
 class acquisition {
 public:
+    /// `stop` ends a lease that it gets, `stop_wait` the wait.
     acquisition(lock_core& core, const std::string& key, const lease_terms& terms,
-                const std::stop_token& stop)
+                const std::stop_token& stop, std::stop_token stop_wait)
         : core_{core},
           key_{key},
           terms_{terms},
-          stop_{stop},
+          stop_lease_{stop},
+          stop_{std::move(stop_wait)},
           begun_{core.now()},
           deadline_{terms.max_wait == forever ? never : deadline_after(begun_, terms.max_wait)}
     {
@@ -106,7 +110,8 @@ private:
     lock_core& core_;
     const std::string& key_;
     const lease_terms& terms_;
-    const std::stop_token& stop_;
+    const std::stop_token& stop_lease_;
+    const std::stop_token stop_;
     const clock::time_point begun_;
     const clock::time_point deadline_;
     std::string token_ = make_token();
@@ -228,10 +233,10 @@ inline std::optional<acquired_lock> acquisition::granted(const backend_request& 
         throw_if_over();
         return std::nullopt;
     }
-    auto l = std::make_shared<lease>(core_.shared_from_this(), r, terms_);
+    auto l = std::make_shared<lease>(core_.self(), r, terms_);
     core_.add_lease(l);
     std::optional<acquired_lock> held{std::in_place, l};
-    l->begin(stop_);
+    l->begin(stop_lease_);
     return held;
 }
 

@@ -197,7 +197,7 @@ private:
 
     /// An end that is asked for on any thread: by a stop token, or by a holder who is too late.
     struct end_event : core_event {
-        explicit end_event(lease& l) noexcept : core_event{l.core().shared_from_this()}, self{l} {}
+        explicit end_event(lease& l) noexcept : core_event{l.core().self()}, self{l} {}
         using core_event::post;
         void happens() noexcept override { self.end_now(); }
         lease& self;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/detail/lease.hpp>
+#include <amux/detail/loop_call.hpp>
 #include <amux/detail/wake_point.hpp>
 #include <amux/task.hpp>
 
@@ -14,57 +15,6 @@
 #include <utility>
 
 namespace amux::detail {
-
-/// Counts a call that runs: the lock outlives it. Throws: `lock_closed_error` when no new calls are taken.
-class live_call {
-public:
-    live_call(std::shared_ptr<lock_core> core, const std::string& key) : live_call{std::move(core)}
-    {
-        if (core_->closed())
-            throw lock_closed_error{lock_message("the lock takes no new calls", {}, key)};
-    }
-    explicit live_call(std::shared_ptr<lock_core> core) noexcept : core_{std::move(core)}
-    {
-        core_->live_calls.fetch_add(1, std::memory_order_relaxed);
-    }
-    live_call(live_call&&) noexcept = default;
-    live_call& operator=(live_call&&) = delete;
-    ~live_call() { end(); }
-
-    void end() noexcept
-    {
-        if (core_)
-            core_->live_calls.fetch_sub(1, std::memory_order_release);
-        core_ = nullptr;
-    }
-    scheduler& loop() const noexcept { return core_->loop(); }
-
-private:
-    std::shared_ptr<lock_core> core_;
-};
-
-/// Runs `work` on the lock's loop and gives its result where the caller belongs: at its own place, or, without one, on
-/// the loop.
-template <class T>
-task<T> on_loop(live_call call, task<T> work)
-{
-    scheduler* const home = co_await own_scheduler{};
-    scheduler* const loop = &call.loop();
-    co_await hop{loop};
-    std::exception_ptr error;
-    std::optional<T> result;
-    try {
-        result.emplace(co_await std::move(work));
-    } catch (...) {
-        error = std::current_exception();
-    }
-    call.end();
-    if (home != loop)
-        co_await hop{home};
-    if (error)
-        std::rethrow_exception(std::move(error));
-    co_return std::move(*result);
-}
 
 /// Joins a list of wake points for a time.
 template <class List>
@@ -100,7 +50,7 @@ inline void require_ttl(milliseconds ttl, const std::string& key)
 
 inline task<lock_end> wait_for_end(std::shared_ptr<lease> l)
 {
-    wake_point news{l->core().loop()};
+    wake_point news{l->core()};
     const listed here{l->watchers, news};
     while (!l->end())
         co_await news.wait(never);
@@ -109,7 +59,7 @@ inline task<lock_end> wait_for_end(std::shared_ptr<lease> l)
 
 inline task<lock_end> ended_call(std::shared_ptr<lease> l)
 {
-    live_call call{l->core().shared_from_this()};
+    live_call call{l->core().self()};
     co_return co_await on_loop(std::move(call), wait_for_end(std::move(l)));
 }
 
@@ -126,15 +76,14 @@ inline task<bool> release_call(std::shared_ptr<lease> l, bool open)
 {
     if (!open)
         co_return false;
-    live_call call{l->core().shared_from_this()};
+    live_call call{l->core().self()};
     co_return co_await on_loop(std::move(call), wait_for_release(std::move(l)));
 }
 
 /// Waits for the answer of a request that is not sent yet: sends it, and takes itself off when the frame goes first.
 class answer_wait {
 public:
-    explicit answer_wait(lock_core::request_ptr r)
-        : request_{std::move(r)}, news{request_->core().loop()}
+    explicit answer_wait(lock_core::request_ptr r) : request_{std::move(r)}, news{request_->core()}
     {
         request_->on_answer = [this](backend_request&) { news.notify(); };
         request_->core().send(request_);
@@ -180,14 +129,14 @@ inline task<bool> verify_on_loop(std::shared_ptr<lease> l)
 
 inline task<bool> verify_call(std::shared_ptr<lease> l)
 {
-    live_call call{l->core().shared_from_this()};
+    live_call call{l->core().self()};
     co_return co_await on_loop(std::move(call), verify_on_loop(std::move(l)));
 }
 
 inline task<clock::time_point> extend_on_loop(std::shared_ptr<lease> l,
                                               std::optional<milliseconds> ttl)
 {
-    wake_point news{l->core().loop()};
+    wake_point news{l->core()};
     const listed here{l->watchers, news};
     while (l->extending() && !l->end())
         co_await news.wait(never);
@@ -210,7 +159,7 @@ inline task<clock::time_point> extend_call(std::shared_ptr<lease> l,
 {
     if (ttl)
         require_ttl(*ttl, l->key);
-    live_call call{l->core().shared_from_this()};
+    live_call call{l->core().self()};
     co_return co_await on_loop(std::move(call), extend_on_loop(std::move(l), ttl));
 }
 

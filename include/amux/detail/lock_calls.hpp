@@ -40,19 +40,23 @@ inline void require_terms(const lease_terms& t, const std::string& key)
     require(t.stop_margin >= zero, "stop_margin must not be negative");
 }
 
-inline task<std::optional<acquired_lock>> acquire_on_loop(lock_core& core, const std::string& key,
-                                                          const lease_terms& t,
-                                                          const std::stop_token& stop, bool insists)
+inline task<std::optional<acquired_lock>> acquire_on_loop(std::shared_ptr<lock_core> core,
+                                                          std::string key, lease_terms t,
+                                                          std::stop_token stop,
+                                                          std::stop_token abandoned, bool insists)
 {
-    acquisition call{core, key, t, stop};
+    const either_stop stop_wait{stop, std::move(abandoned)};
+    acquisition call{*core, key, t, stop, stop_wait.token()};
     co_return co_await call.wait_in_line(insists);
 }
 
-inline task<std::optional<acquired_lock>> try_on_loop(lock_core& core, const std::string& key,
-                                                      const lease_terms& t,
-                                                      const std::stop_token& stop)
+inline task<std::optional<acquired_lock>> try_on_loop(std::shared_ptr<lock_core> core,
+                                                      std::string key, lease_terms t,
+                                                      std::stop_token stop,
+                                                      std::stop_token abandoned)
 {
-    acquisition call{core, key, t, stop};
+    const either_stop stop_wait{stop, std::move(abandoned)};
+    acquisition call{*core, key, t, stop, stop_wait.token()};
     co_return co_await call.try_once();
 }
 
@@ -60,9 +64,10 @@ inline task<acquired_lock> acquire_call(std::shared_ptr<lock_core> core, std::st
                                         lease_terms t, std::stop_token stop, bool insists = false)
 {
     require_terms(t, key);
-    live_call call{core, key};
-    auto work = acquire_on_loop(*core, key, t, stop, insists);
-    auto held = co_await on_loop(std::move(call), std::move(work));
+    loop_call<std::optional<acquired_lock>> call{live_call{core, key}};
+    auto work = acquire_on_loop(std::move(core), std::move(key), std::move(t), std::move(stop),
+                                call.abandoned(), insists);
+    auto held = co_await call.run(std::move(work));
     co_return std::move(*held);
 }
 
@@ -71,9 +76,10 @@ inline task<std::optional<acquired_lock>> try_acquire_call(std::shared_ptr<lock_
                                                            std::stop_token stop)
 {
     require_terms(t, key);
-    live_call call{core, key};
-    auto work = try_on_loop(*core, key, t, stop);
-    co_return co_await on_loop(std::move(call), std::move(work));
+    loop_call<std::optional<acquired_lock>> call{live_call{core, key}};
+    auto work = try_on_loop(std::move(core), std::move(key), std::move(t), std::move(stop),
+                            call.abandoned());
+    co_return co_await call.run(std::move(work));
 }
 
 /// `fn(lease)`, and, when that can be awaited, what it gives then.
@@ -191,14 +197,14 @@ task<> leader_call(std::shared_ptr<lock_core> core, std::string key, lease_terms
     }
 }
 
-inline task<bool> release_by_token_on_loop(lock_core& core, const std::string& key,
-                                           const std::string& token)
+inline task<bool> release_by_token_on_loop(std::shared_ptr<lock_core> core, std::string key,
+                                           std::string token)
 {
-    if (auto held = core.find_lease(key, token)) {
+    if (auto held = core->find_lease(key, token)) {
         const bool open = held->begin_release();
         co_return open&& co_await wait_for_release(std::move(held));
     }
-    const auto r = co_await ask(core.make_request(lock_core::operation::release, key, token, {}));
+    const auto r = co_await ask(core->make_request(lock_core::operation::release, key, token, {}));
     co_return r->yes;
 }
 
@@ -207,17 +213,18 @@ inline task<bool> release_by_token_call(std::shared_ptr<lock_core> core, std::st
 {
     require_key(key);
     live_call call{core, key};
-    auto work = release_by_token_on_loop(*core, key, token);
+    auto work = release_by_token_on_loop(std::move(core), std::move(key), std::move(token));
     co_return co_await on_loop(std::move(call), std::move(work));
 }
 
-inline task<std::optional<lease_info>> inspect_on_loop(lock_core& core, const std::string& key)
+inline task<std::optional<lease_info>> inspect_on_loop(std::shared_ptr<lock_core> core,
+                                                       std::string key)
 {
-    if (core.inspects()) {
-        auto r = co_await ask(core.make_request(lock_core::operation::inspect, key, {}, {}));
+    if (core->inspects()) {
+        auto r = co_await ask(core->make_request(lock_core::operation::inspect, key, {}, {}));
         co_return std::move(r->info);
     }
-    auto r = co_await ask(core.make_request(lock_core::operation::get, key, {}, {}));
+    auto r = co_await ask(core->make_request(lock_core::operation::get, key, {}, {}));
     std::optional<lease_info> info;
     if (r->holder)
         info.emplace().token = std::move(*r->holder);
@@ -229,35 +236,35 @@ inline task<std::optional<lease_info>> inspect_call(std::shared_ptr<lock_core> c
 {
     require_key(key);
     live_call call{core, key};
-    auto work = inspect_on_loop(*core, key);
+    auto work = inspect_on_loop(std::move(core), std::move(key));
     co_return co_await on_loop(std::move(call), std::move(work));
 }
 
-inline task<bool> drain_on_loop(lock_core& core, milliseconds timeout)
+inline task<bool> drain_on_loop(std::shared_ptr<lock_core> core, milliseconds timeout)
 {
-    const clock::time_point deadline = deadline_after(core.now(), timeout);
-    core.close();
-    wake_point news{core.loop()};
-    const listed told_of_answers{core.drainers, news};
-    const auto idle = [&core] { return core.acquisitions == 0 && core.nothing_outstanding(); };
-    const int given_up = core.given_up();
+    const clock::time_point deadline = deadline_after(core->now(), timeout);
+    core->close();
+    wake_point news{*core};
+    const listed told_of_answers{core->drainers, news};
+    const auto idle = [&core] { return core->acquisitions == 0 && core->nothing_outstanding(); };
+    const int given_up = core->given_up();
     bool all = true;
     do {
         while (all && !idle()) {
             all = co_await news.wait(deadline) != wake_point::reason::deadline || idle();
             if (!all)
-                core.give_up_outstanding();
+                core->give_up_outstanding();
         }
         // Calls that were told stand on the loop before this; those that have just begun may ask once more.
-        co_await hop{&core.loop()};
+        co_await hop{*core};
     } while (all && !idle());
-    co_return core.given_up() == given_up;
+    co_return core->given_up() == given_up;
 }
 
 inline task<bool> drain_call(std::shared_ptr<lock_core> core, milliseconds timeout)
 {
     live_call call{core};
-    auto work = drain_on_loop(*core, timeout);
+    auto work = drain_on_loop(std::move(core), timeout);
     co_return co_await on_loop(std::move(call), std::move(work));
 }
 

@@ -3,6 +3,7 @@
 
 #include <amux/clock.hpp>
 #include <amux/detail/intrusive_list.hpp>
+#include <amux/detail/loop_gate.hpp>
 #include <amux/detail/token.hpp>
 #include <amux/detail/wake_point.hpp>
 #include <amux/lock_backend.hpp>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -21,7 +21,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -122,7 +121,7 @@ private:
 };
 
 /// The shared state of a `distributed_lock`, whatever its backend.
-class lock_core : public std::enable_shared_from_this<lock_core> {
+class lock_core : public loop_gate {
 public:
     using operation = backend_request::operation;
     using request_ptr = std::shared_ptr<backend_request>;
@@ -136,14 +135,14 @@ public:
     };
 
     lock_core(scheduler& loop, const distributed_lock_options& options, lock_hooks hooks)
-        : loop_{loop}, options_{options}, hooks_{std::move(hooks)}
+        : loop_gate{loop}, options_{options}, hooks_{std::move(hooks)}
     {}
-    lock_core(const lock_core&) = delete;
-    lock_core& operator=(const lock_core&) = delete;
-    virtual ~lock_core() = default;
 
-    scheduler& loop() const noexcept { return loop_; }
-    clock::time_point now() const noexcept { return loop_.now(); }
+    std::shared_ptr<lock_core> self() noexcept
+    {
+        return std::static_pointer_cast<lock_core>(shared_from_this());
+    }
+    clock::time_point now() const noexcept { return loop().now(); }
     const distributed_lock_options& options() const noexcept { return options_; }
     virtual bool notifies() const noexcept = 0;
     virtual bool inspects() const noexcept = 0;
@@ -208,7 +207,6 @@ private:
     void answered(backend_request& r) noexcept;
     bool forget(backend_request& r) noexcept;
 
-    scheduler& loop_;
     const distributed_lock_options options_;
     const lock_hooks hooks_;
     std::unordered_map<std::string, line> lines_;
@@ -217,10 +215,6 @@ private:
     std::vector<std::shared_ptr<background_release>> background_; // on the loop
     int given_up_ = 0; // how often, by `drain`
 
-    std::mutex mutex_;
-    bool gone_ = false; // the lock is destroyed
-    std::thread::id happening_; // where an event happens now; none: nowhere
-    std::condition_variable nothing_happens_; // once the lock is gone
     intrusive_list<core_event, &core_event::before, &core_event::behind> coming_;
     intrusive_list<backend_request, &backend_request::sent_before, &backend_request::sent_behind>
         outstanding_; // sent, and not answered on the loop
@@ -229,22 +223,22 @@ private:
 inline void core_event::post(std::shared_ptr<core_event> self) noexcept
 {
     const std::lock_guard lock{core_->mutex_};
-    if (core_->gone_ || self_)
+    if (core_->shut_ || self_)
         return;
     self_ = std::move(self);
     core_->coming_.push_back(*this);
-    core_->loop_.post(node_);
+    core_->loop().post(node_);
 }
 
 inline void core_event::arm(std::shared_ptr<core_event> self, clock::time_point when) noexcept
 {
     disarm();
     const std::lock_guard lock{core_->mutex_};
-    if (core_->gone_)
+    if (core_->shut_)
         return;
     self_ = std::move(self);
     core_->coming_.push_back(*this);
-    core_->loop_.schedule_at(when, node_);
+    core_->loop().schedule_at(when, node_);
 }
 
 inline void core_event::disarm() noexcept
@@ -253,7 +247,7 @@ inline void core_event::disarm() noexcept
     const std::lock_guard lock{core_->mutex_};
     if (!self_)
         return;
-    core_->loop_.cancel(node_);
+    core_->loop().cancel(node_);
     core_->coming_.erase(*this);
     self = std::move(self_);
 }
@@ -263,20 +257,13 @@ inline void core_event::fire(scheduler::node& n) noexcept
     core_event& e = static_cast<event_node&>(n).self;
     const auto core = e.core_; // outlives the mutex, whatever `happens` drops
     std::shared_ptr<core_event> self;
-    std::thread::id outer; // a hook may run the loop
-    {
-        const std::lock_guard lock{core->mutex_};
-        self = std::move(e.self_);
-        if (core->gone_)
-            return;
-        core->coming_.erase(e);
-        outer = std::exchange(core->happening_, std::this_thread::get_id());
-    }
-    e.happens();
-    const std::lock_guard lock{core->mutex_};
-    core->happening_ = outer;
-    if (core->gone_)
-        core->nothing_happens_.notify_all();
+    const loop_gate::visit now{*core, [&](bool shut) {
+                                   self = std::move(e.self_);
+                                   if (!shut)
+                                       core->coming_.erase(e);
+                               }};
+    if (now)
+        e.happens();
 }
 
 inline backend_request::backend_request(std::shared_ptr<lock_core> c, operation what,
@@ -310,8 +297,7 @@ inline void backend_request::happens() noexcept
 inline lock_core::request_ptr lock_core::make_request(operation op, std::string key,
                                                       std::string token, milliseconds ttl)
 {
-    return std::make_shared<backend_request>(shared_from_this(), op, std::move(key),
-                                             std::move(token), ttl);
+    return std::make_shared<backend_request>(self(), op, std::move(key), std::move(token), ttl);
 }
 
 inline backend_request::~backend_request()
@@ -323,6 +309,8 @@ inline void lock_core::send(const request_ptr& r) noexcept
 {
     {
         const std::lock_guard lock{mutex_};
+        if (shut_)
+            return;
         outstanding_.push_back(*r);
         r->outstanding = true;
     }
@@ -404,10 +392,12 @@ private:
 
 inline void lock_core::give_back(lock_event about, clock::time_point over) noexcept
 {
-    if (given_up_ != 0)
-        return;
-    background_.push_back(
-        std::make_shared<background_release>(shared_from_this(), std::move(about), over));
+    {
+        const std::lock_guard lock{mutex_};
+        if (given_up_ != 0 || shut_)
+            return;
+    }
+    background_.push_back(std::make_shared<background_release>(self(), std::move(about), over));
     background_.back()->start();
 }
 
@@ -463,15 +453,13 @@ inline void lock_core::shut_down() noexcept
     std::unordered_map<std::string, line> lines;
     std::vector<std::shared_ptr<background_release>> background;
     std::unique_lock lock{mutex_};
-    gone_ = true;
+    shut_ = true;
     while (core_event* e = coming_.pop_front()) {
         // One that is not queued any more is about to run, on the loop's thread, and sees that the lock is gone.
-        if (loop_.cancel(e->node_))
+        if (loop().cancel(e->node_))
             dropped.push_back(std::move(e->self_));
     }
-    nothing_happens_.wait(lock, [this] {
-        return happening_ == std::thread::id{} || happening_ == std::this_thread::get_id();
-    });
+    wait_until_empty(lock);
     lines.swap(lines_);
     background.swap(background_);
     lock.unlock();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <amux/detail/intrusive_list.hpp>
-#include <amux/detail/promise_hooks.hpp>
+#include <amux/detail/loop_gate.hpp>
 #include <amux/scheduler.hpp>
 
 #include <coroutine>
@@ -12,47 +12,38 @@
 
 namespace amux::detail {
 
-/// Moves a coroutine to a scheduler: `co_await hop{where}`. Null: it stays where it is.
+/// Moves a coroutine to a lock's loop: `co_await hop{core}`. It does not arrive once the lock is gone.
 class hop : scheduler::node {
 public:
-    explicit hop(scheduler* where) noexcept : node{&run}, where_{where} {}
+    explicit hop(loop_gate& gate) noexcept : node{&run}, gate_{gate} {}
     hop(const hop&) = delete;
     hop& operator=(const hop&) = delete;
     ~hop()
     {
         if (posted_)
-            where_->cancel(*this);
+            gate_.loop().cancel(*this);
     }
 
-    bool await_ready() const noexcept { return !where_; }
+    bool await_ready() const noexcept { return false; }
     [[gnu::noinline]] void await_suspend(std::coroutine_handle<> h) noexcept
     {
         handle_ = h;
         posted_ = true;
-        where_->post(*this);
+        gate_.loop().post(*this);
     }
     void await_resume() noexcept { posted_ = false; }
 
 private:
-    static void run(scheduler::node& n) noexcept { static_cast<hop&>(n).handle_.resume(); }
+    static void run(scheduler::node& n) noexcept
+    {
+        auto& self = static_cast<hop&>(n);
+        if (const loop_gate::visit here{self.gate_})
+            self.handle_.resume();
+    }
 
-    scheduler* where_;
+    loop_gate& gate_;
     std::coroutine_handle<> handle_;
     bool posted_ = false;
-};
-
-/// Gives the awaiting coroutine's own scheduler, null when it has none.
-struct own_scheduler {
-    scheduler* found = nullptr;
-
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> self) noexcept
-    {
-        found = scheduler_of(self.promise());
-        return false;
-    }
-    scheduler* await_resume() const noexcept { return found; }
 };
 
 /// Where one coroutine of a loop waits for news, until a deadline, or until it is stopped.
@@ -64,7 +55,7 @@ public:
     enum class reason : unsigned char { none, news, deadline, stopped };
     class awaiter;
 
-    explicit wake_point(scheduler& loop) noexcept : loop_{loop} {}
+    explicit wake_point(loop_gate& gate) noexcept : gate_{gate} {}
     wake_point(const wake_point&) = delete;
     wake_point& operator=(const wake_point&) = delete;
 
@@ -79,7 +70,7 @@ public:
     wake_point* behind = nullptr;
 
 private:
-    scheduler& loop_;
+    loop_gate& gate_;
     awaiter* waiting_ = nullptr;
     bool news_ = false;
 };
@@ -101,7 +92,7 @@ public:
         if (!handle_)
             return;
         disarm();
-        point_.loop_.cancel(news_);
+        point_.gate_.loop().cancel(news_);
     }
 
     bool await_ready() const noexcept { return false; }
@@ -115,7 +106,7 @@ public:
         handle_ = h;
         point_.waiting_ = this;
         if (due_ != (scheduler::time_point::max)())
-            point_.loop_.schedule_at(due_, timer_);
+            point_.gate_.loop().schedule_at(due_, timer_);
         if (stop_.stop_possible())
             on_stop_.emplace(std::move(stop_), on_stop{this});
         return true;
@@ -138,12 +129,15 @@ private:
 
     struct on_stop {
         awaiter* self;
-        void operator()() const noexcept { self->point_.loop_.post(self->stopped_); }
+        void operator()() const noexcept { self->point_.gate_.loop().post(self->stopped_); }
     };
 
     static void happen(scheduler::node& n) noexcept
     {
         auto& e = static_cast<event&>(n);
+        const loop_gate::visit here{e.self.point_.gate_};
+        if (!here)
+            return; // the lock is gone: nobody is told any more
         e.self.why_ = e.why;
         e.self.disarm();
         e.self.handle_.resume();
@@ -153,8 +147,8 @@ private:
     {
         point_.waiting_ = nullptr;
         on_stop_.reset(); // first: then nobody posts `stopped_`
-        point_.loop_.cancel(stopped_);
-        point_.loop_.cancel(timer_);
+        point_.gate_.loop().cancel(stopped_);
+        point_.gate_.loop().cancel(timer_);
     }
 
     wake_point& point_;
@@ -176,7 +170,7 @@ inline void wake_point::notify() noexcept
     }
     awaiter& a = *waiting_;
     a.disarm(); // so that the news are what wakes it
-    loop_.post(a.news_);
+    gate_.loop().post(a.news_);
 }
 
 /// Those who wait for the same thing.
