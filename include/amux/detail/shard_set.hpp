@@ -193,12 +193,12 @@ public:
             delete[] s;
     }
 
-    static std::size_t index(std::uint64_t hash) noexcept
+    static unsigned index(std::uint64_t hash) noexcept
     {
         if constexpr (most == 1)
             return 0;
         else
-            return static_cast<std::size_t>(hash >> (64 - std::countr_zero(most)));
+            return static_cast<unsigned>(hash >> (64 - std::countr_zero(most)));
     }
     static mask mask_of(std::uint64_t hash) noexcept { return mask{1} << index(hash); }
 
