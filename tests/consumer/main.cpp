@@ -3,5 +3,10 @@
 
 int main()
 {
-    return in_other_unit() == AMUX_VERSION ? 0 : 1;
+    shared_counter counter;
+    int version = 0;
+    std::thread other{[&] { version = count_in_other_unit(counter, 1000); }};
+    amux::sync_wait(count_up(counter, 1000));
+    other.join();
+    return version == AMUX_VERSION && amux::sync_wait(look(counter)) == 2000 ? 0 : 1;
 }
