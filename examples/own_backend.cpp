@@ -76,7 +76,7 @@ public:
         if (found == leases.end() || found->second.token != token)
             co_return false;
         leases.erase(found);
-        write(std::move(leases), key);
+        write(leases, key);
         co_return true;
     }
 
@@ -167,10 +167,10 @@ private:
                milliseconds ttl) const
     {
         leases[std::string{key}] = {std::string{token}, ttl, now() + ttl};
-        write(std::move(leases), key);
+        write(leases, key);
     }
 
-    void write(lease_map leases, std::string_view key) const
+    void write(const lease_map& leases, std::string_view key) const
     {
         const std::filesystem::path fresh = directory_ / "fresh"; // we are alone
         std::ofstream out{fresh, std::ios::binary | std::ios::trunc};
