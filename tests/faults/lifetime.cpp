@@ -349,13 +349,13 @@ TEST_CASE("asyncmux: destroying a mux that is in use ends the program and names 
     CHECK_THAT(death_of([&] {
                    auto mux = named();
                    guard g = mux->try_lock("k");
-                   mux.reset();
+                   support::destroy(mux);
                }),
                ContainsSubstring("held or waited for: sessions"));
     CHECK_THAT(death_of([&] {
                    auto mux = named();
                    guard g = mux->try_lock_shared();
-                   mux.reset();
+                   support::destroy(mux);
                }),
                ContainsSubstring("sessions"));
     CHECK_THAT(death_of([&] {
@@ -364,13 +364,13 @@ TEST_CASE("asyncmux: destroying a mux that is in use ends the program and names 
                    request holder{mux->lock("k")};
                    request granted{mux->lock("k"), {.where = &loop}};
                    holder.unlock();
-                   mux.reset();
+                   support::destroy(mux);
                }),
                ContainsSubstring("sessions"));
     CHECK_THAT(death_of([&] {
                    auto mux = std::make_unique<amux::unsynchronized_asyncmux<int>>();
                    auto g = mux->try_lock(1);
-                   mux.reset();
+                   support::destroy(mux);
                }),
                ContainsSubstring("it has no name"));
 }

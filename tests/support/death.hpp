@@ -14,6 +14,13 @@
 
 namespace support {
 
+/// Destroys what is still in use. Out of line: the compiler would see the misuse, which is meant, and warn of it.
+template <class Pointer>
+[[gnu::noinline]] void destroy(Pointer& p)
+{
+    p.reset();
+}
+
 /// Runs `f` in a copy of this process. Gives what the copy wrote to its standard error stream if it aborted, else
 /// "survived". Requires: no other thread runs.
 template <class F>
