@@ -271,8 +271,11 @@ TEST_CASE("lock_hooks: one that blocks for a ttl makes others late, not wrong", 
         if (name == where && e.key == "k" && !std::exchange(blocked, true))
             h.loop.advance(1s);
     };
-    if (where == "error")
-        h.store.next(operation::extend, course::fails(backend_error_kind::not_applied));
+    h.store.decide = [&](const amux::testing::backend_call& call) -> std::optional<course> {
+        if (where == "error" && call.op == operation::extend && call.key == "k")
+            return course::fails(backend_error_kind::not_applied);
+        return std::nullopt;
+    };
     auto l = h.ask(h.locks.acquire("k", {.ttl = 1s, .renew = true}));
     while (!blocked)
         h.pass(1ms);
