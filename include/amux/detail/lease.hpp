@@ -287,7 +287,7 @@ inline void lease::plan() noexcept
     clock::time_point due = valid_until();
     if (!lost_.stop_requested())
         due = warning_due();
-    if (terms_.renew && !extending_)
+    if (terms_.renew && mine() && !extending_)
         due = (std::min)(due, renewal_due());
     arm(shared_from_this(), due);
 }
