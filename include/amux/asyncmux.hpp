@@ -338,9 +338,9 @@ private:
         if constexpr (has_stop)
             stop = std::get<n - 1>(std::move(all));
         return [&]<std::size_t... I>(std::index_sequence<I...>) {
-            return ask<Mode>(several(std::forward<std::tuple_element_t<I, decltype(all)>>(
-                                 std::get<I>(all))...),
-                             limit, stop);
+            return ask<Mode>(
+                several(std::forward<std::tuple_element_t<I, decltype(all)>>(std::get<I>(all))...),
+                limit, stop);
         }(std::make_index_sequence<n - (has_stop ? 1 : 0)>{});
     }
 

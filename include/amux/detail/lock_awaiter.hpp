@@ -61,7 +61,8 @@ public:
     explicit lock_awaiter(request&& r) : Body::waiter{&lock_awaiter::run}, request_{std::move(r)}
     {
         // Its key may be gone; with what is left of it another one would be locked.
-        if (!std::exchange(r.body, nullptr)) [[unlikely]] // NOLINT(bugprone-use-after-move): a pointer
+        // NOLINTNEXTLINE(bugprone-use-after-move): a pointer, which does not move away
+        if (!std::exchange(r.body, nullptr)) [[unlikely]]
             fatal("a lock is awaited that was awaited before");
         this->mode = request_.mode;
         this->where = request_.where;
