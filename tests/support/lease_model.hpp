@@ -33,7 +33,7 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using time_point = amux::clock::time_point;
 
-    enum class answer { yes, no, trouble };
+    enum class answer { yes, no, trouble, doubt };
 
     lease_model(milliseconds ttl, bool renews, milliseconds margin, time_point granted)
         : now_{granted}, ttl_{ttl}, renews_{renews}, margin_{margin}, renewed_{granted}
@@ -91,11 +91,14 @@ public:
         };
         if (state_ == state::held && now_ >= valid_) {
             end(amux::end_reason::expired);
-        } else if (state_ == state::held && a == answer::trouble) {
+        } else if (state_ == state::held && is_trouble(a)) {
             ++errors;
-            back_off_ =
-                back_off_ == milliseconds{} ? ttl_ / 20 : (std::min)(2 * back_off_, ttl_ / 4);
-            no_renewal_before_ = now_ + back_off_ + back_off_ / 4;
+            const milliseconds in_force = (std::min)(ttl_, r.ttl);
+            back_off_ = back_off_ == milliseconds{} ? in_force / 20 : 2 * back_off_;
+            back_off_ = (std::clamp)(back_off_, milliseconds{5}, in_force / 4);
+            failed_ = now_;
+            if (a == answer::doubt)
+                doubted_ = (std::min)(doubted_, r.ttl); // it may be carried out at any time
             tell(outcome::trouble);
         } else if (state_ == state::held && a == answer::no) {
             end(amux::end_reason::expired);
@@ -103,8 +106,9 @@ public:
             ttl_ = r.ttl;
             renewed_ = r.sent;
             back_off_ = {};
-            no_renewal_before_ = {};
-            valid_ = r.sent + ttl_ - drift(ttl_);
+            failed_.reset();
+            const milliseconds least = (std::min)(ttl_, doubted_);
+            valid_ = r.sent + least - drift(least);
             if (now_ < valid_)
                 ++renewals;
             else
@@ -120,7 +124,7 @@ public:
     void release_answered(answer a)
     {
         const bool lost = a == answer::no;
-        errors += a == answer::trouble ? 1 : 0;
+        errors += is_trouble(a) ? 1 : 0;
         end(lost ? amux::end_reason::expired : amux::end_reason::released);
         for (outcome& o : releases_) {
             if (o == outcome::pending)
@@ -128,7 +132,7 @@ public:
         }
     }
 
-    void background_release_answered(answer a) { errors += a == answer::trouble ? 1 : 0; }
+    void background_release_answered(answer a) { errors += is_trouble(a) ? 1 : 0; }
 
     // What was sent.
 
@@ -148,7 +152,7 @@ public:
             complain("a lease is renewed that was not to be");
         } else if (ttl != ttl_) {
             complain("a renewal changes the ttl");
-        } else if (at < renewed_ + ttl_ / 4) {
+        } else if (at < (failed_ ? *failed_ + back_off_ / 2 : renewed_ + interval() * 3 / 4)) {
             complain("a renewal comes early");
         }
         in_flight_ = r;
@@ -176,8 +180,8 @@ public:
     {
         if (!is_held() || in_flight_)
             return false;
-        return !queue_.empty() ||
-               (renews_ && now_ >= (std::max)(renewed_ + ttl_ / 3, no_renewal_before_));
+        const auto due = failed_ ? *failed_ + back_off_ + back_off_ / 4 : renewed_ + interval();
+        return !queue_.empty() || (renews_ && now_ >= due);
     }
 
     std::size_t renewals = 0;
@@ -196,6 +200,9 @@ private:
     {
         return amux::clock::duration{ttl} / 100 + milliseconds{2};
     }
+
+    static bool is_trouble(answer a) { return a == answer::trouble || a == answer::doubt; }
+    milliseconds interval() const { return (std::min)(ttl_, doubted_) / 3; }
 
     void look()
     {
@@ -237,8 +244,9 @@ private:
     state state_ = state::held;
     std::optional<amux::end_reason> reason_;
     bool warned_ = false;
+    milliseconds doubted_ = (milliseconds::max)(); // the least that a request in doubt may set
     milliseconds back_off_{};
-    time_point no_renewal_before_{};
+    std::optional<time_point> failed_; // the last extend
     std::optional<request> in_flight_;
     std::deque<std::size_t> queue_; // calls of extend that are not sent
     std::vector<std::pair<milliseconds, outcome>> extends_;

@@ -270,7 +270,8 @@ private:
             store_.drop("k");
             store_has_it_ = false;
         }
-        answer_ = how >= 2                       ? lease_model::answer::trouble
+        answer_ = how == 3                       ? lease_model::answer::doubt
+                  : how == 2                     ? lease_model::answer::trouble
                   : store_.holder("k") == token_ ? lease_model::answer::yes
                                                  : lease_model::answer::no;
         if (how == 3)

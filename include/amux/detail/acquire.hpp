@@ -126,18 +126,6 @@ private:
     int quick_hints_ = 0; // in a row: told that the key is free as soon as it was asked for
 };
 
-/// What trouble means; none: the request was not even sent.
-inline backend_error_kind kind_of(const std::exception_ptr& trouble) noexcept
-{
-    try {
-        std::rethrow_exception(trouble);
-    } catch (const backend_error& e) {
-        return e.kind();
-    } catch (...) {
-        return backend_error_kind::not_applied;
-    }
-}
-
 inline void acquisition::note(lock_event about, std::exception_ptr trouble)
 {
     trouble_ = trouble;
@@ -225,6 +213,7 @@ inline std::optional<acquired_lock> acquisition::granted(const backend_request& 
 {
     const clock::time_point now = core_.now();
     const bool late = now >= r.started + r.ttl - drift_of(r.ttl);
+    const bool in_doubt = unsure_ != nullptr; // an attempt before may be carried out yet
     unsure_ = nullptr;
     if (late || stop_.stop_requested() || core_.closed()) {
         core_.give_back(event_of(r), now + r.ttl);
@@ -233,7 +222,7 @@ inline std::optional<acquired_lock> acquisition::granted(const backend_request& 
         throw_if_over();
         return std::nullopt;
     }
-    auto l = std::make_shared<lease>(core_.self(), r, terms_);
+    auto l = std::make_shared<lease>(core_.self(), r, terms_, in_doubt);
     core_.add_lease(l);
     std::optional<acquired_lock> held{std::in_place, l};
     l->begin(stop_lease_);

@@ -33,12 +33,25 @@ constexpr clock::duration drift_of(milliseconds ttl) noexcept
     return clock::duration{ttl} / 100 + milliseconds{2};
 }
 
+/// What trouble means; none: the request was not even sent.
+inline backend_error_kind kind_of(const std::exception_ptr& trouble) noexcept
+{
+    try {
+        std::rethrow_exception(trouble);
+    } catch (const backend_error& e) {
+        return e.kind();
+    } catch (...) {
+        return backend_error_kind::not_applied;
+    }
+}
+
 /// A lease that was granted, from the grant to its end.
 ///
 ///   phase      event                         what happens
 ///   held       extend answers yes            new `valid_until`, from the request's start; `on_renew`
 ///              extend answers no             -> ended (expired); lost for certain
-///              extend in trouble             `on_error`; a renewal is tried again; belief as if a shorter ttl were in force
+///              extend in trouble             `on_error`; a renewal is tried again; belief as if a shorter ttl were in force,
+///                                            from now on: in doubt, it may be carried out after those that follow
 ///              `valid_until` passes          -> ended (expired); one release, in the background
 ///              `stop_margin` before it       `lost_token` stops
 ///              release, or handle destroyed  -> releasing; the release is sent
@@ -56,7 +69,9 @@ constexpr clock::duration drift_of(milliseconds ttl) noexcept
 /// loop. Belief ends with the phase, or with `valid_until`, whatever is late on the loop.
 class lease : public core_event, public std::enable_shared_from_this<lease> {
 public:
-    lease(std::shared_ptr<lock_core> c, const backend_request& granted, lease_terms t)
+    /// `in_doubt`: another request for it, before this one, may still be carried out.
+    lease(std::shared_ptr<lock_core> c, const backend_request& granted, lease_terms t,
+          bool in_doubt)
         : core_event{std::move(c)},
           key{granted.key},
           token{granted.token},
@@ -64,6 +79,7 @@ public:
           fence{granted.grant.fence},
           terms_{std::move(t)},
           ttl_{terms_.ttl},
+          sure_ttl_{in_doubt ? terms_.ttl : (milliseconds::max)()},
           begun_{granted.started},
           renewed_{granted.started},
           over_{granted.started + terms_.ttl},
@@ -243,6 +259,7 @@ private:
 
     const lease_terms terms_;
     milliseconds ttl_;
+    milliseconds sure_ttl_; // the least that a request in doubt may still set
     const clock::time_point begun_;
     clock::time_point renewed_; // the start of the last request that set the ttl
     std::optional<clock::time_point> retry_; // of a renewal that met trouble
@@ -295,10 +312,11 @@ inline void lease::plan() noexcept
 inline clock::time_point lease::renewal_due() const noexcept
 {
     constexpr auto never = (clock::time_point::max)();
+    const milliseconds ttl = (std::min)(ttl_, sure_ttl_);
     // Never so late that a renewal, and a second one, would not fit in.
     const clock::duration interval =
-        terms_.renew_interval ? clock::duration{(std::min)(*terms_.renew_interval, ttl_ / 2)}
-                              : clock::duration{ttl_} / 3;
+        terms_.renew_interval ? clock::duration{(std::min)(*terms_.renew_interval, ttl / 2)}
+                              : clock::duration{ttl} / 3;
     const auto spread =
         std::chrono::duration_cast<clock::duration>(interval * spread_); // leases begun together
     const clock::time_point due = retry_.value_or(renewed_ + spread);
@@ -329,6 +347,8 @@ inline void lease::extend_answered(backend_request& r)
     if (held && now >= valid_until()) {
         expire();
     } else if (held && r.error) {
+        if (kind_of(r.error) == backend_error_kind::indeterminate)
+            sure_ttl_ = (std::min)(sure_ttl_, r.ttl);
         lock_event e = event();
         e.cause = r.error;
         // A shorter ttl may be in force: the next try comes in its time.
@@ -347,7 +367,8 @@ inline void lease::extend_answered(backend_request& r)
         renewed_ = r.started;
         retry_.reset();
         back_off_ = {};
-        valid_until_.store(r.started + ttl_ - drift_of(ttl_), std::memory_order_release);
+        const milliseconds sure = (std::min)(ttl_, sure_ttl_);
+        valid_until_.store(r.started + sure - drift_of(sure), std::memory_order_release);
         if (now < valid_until())
             core().tell(core().hooks().on_renew, event());
         else
