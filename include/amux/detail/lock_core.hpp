@@ -214,6 +214,7 @@ private:
     std::atomic<bool> closed_{false};
     std::vector<std::shared_ptr<background_release>> background_; // on the loop
     int given_up_ = 0; // how often, by `drain`
+    bool gone_ = false; // shut, and nothing happens any more
 
     intrusive_list<core_event, &core_event::before, &core_event::behind> coming_;
     intrusive_list<backend_request, &backend_request::sent_before, &backend_request::sent_behind>
@@ -309,7 +310,7 @@ inline void lock_core::send(const request_ptr& r) noexcept
 {
     {
         const std::lock_guard lock{mutex_};
-        if (shut_)
+        if (gone_)
             return;
         outstanding_.push_back(*r);
         r->outstanding = true;
@@ -394,7 +395,7 @@ inline void lock_core::give_back(lock_event about, clock::time_point over) noexc
 {
     {
         const std::lock_guard lock{mutex_};
-        if (given_up_ != 0 || shut_)
+        if (given_up_ != 0 || gone_)
             return;
     }
     background_.push_back(std::make_shared<background_release>(self(), std::move(about), over));
@@ -459,7 +460,8 @@ inline void lock_core::shut_down() noexcept
         if (loop().cancel(e->node_))
             dropped.push_back(std::move(e->self_));
     }
-    wait_until_empty(lock);
+    wait_until_empty(lock); // what happens there still sends: a release, say, that nobody else will
+    gone_ = true;
     lines.swap(lines_);
     background.swap(background_);
     lock.unlock();
