@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/awaitable.hpp>
+#include <amux/event_loop.hpp>
 #include <amux/manual_event_loop.hpp>
-#include <amux/sync_wait.hpp>
 #include <amux/task.hpp>
 
 #include <chrono>
@@ -62,13 +63,16 @@ inline environment in_virtual_time(manual_event_loop& loop)
     return e;
 }
 
-/// For a backend in real time, such as one with a server: operations run by `sync_wait`.
+/// For a backend in real time, such as one with a server: each operation runs on an `event_loop` of its own.
 inline environment in_real_time(std::string prefix,
                                 std::chrono::milliseconds slack = std::chrono::milliseconds{50})
 {
     environment e;
     e.pass = [](std::chrono::milliseconds d) { std::this_thread::sleep_for(d); };
-    e.run = [](task<> work) { sync_wait(std::move(work)); };
+    e.run = [](task<> work) {
+        event_loop loop;
+        loop.block_on(std::move(work));
+    };
     e.slack = slack;
     e.prefix = std::move(prefix);
     return e;
