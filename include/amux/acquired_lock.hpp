@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/fatal.hpp>
 #include <amux/detail/lease.hpp>
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <utility>
 

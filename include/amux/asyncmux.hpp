@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/detail/keys.hpp>
 #include <amux/detail/lock_operation.hpp>
 #include <amux/error.hpp>
@@ -10,7 +11,6 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
-#include <stop_token>
 #include <string>
 #include <tuple>
 #include <type_traits>

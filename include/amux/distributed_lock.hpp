@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/acquired_lock.hpp>
 #include <amux/detail/awaitable.hpp>
 #include <amux/detail/lock_calls.hpp>
@@ -15,7 +16,6 @@
 #include <coroutine>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>

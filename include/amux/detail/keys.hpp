@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/detail/entry.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -101,23 +101,21 @@ struct key_by_value {
     Key&& take() noexcept { return std::move(key); }
 };
 
-template <class>
-inline constexpr bool is_standard_view = false;
-template <class C>
-inline constexpr bool is_standard_view<std::basic_string_view<C>> = true;
-
 /// How a call's argument is kept: an lvalue is referred to, an rvalue moved in; a view is copied, and so refers to the
-/// same text; what can only be converted to a key is converted at once.
+/// same text, and so is a small trivial key, which is no dearer than a reference; what can only be converted to a key is
+/// converted at once.
 template <class Key, class Hash, class Equal, class Arg>
 auto keep_key(Arg&& arg)
 {
     using plain = std::remove_cvref_t<Arg>;
     constexpr bool is_lvalue = std::is_lvalue_reference_v<Arg>;
-    if constexpr (std::same_as<plain, Key> && is_lvalue) {
+    constexpr bool is_small =
+        std::is_trivially_copyable_v<plain> && sizeof(plain) <= 2 * sizeof(void*);
+    if constexpr (std::same_as<plain, Key> && is_lvalue && !is_small) {
         return key_by_reference<Key>{std::addressof(arg)};
     } else if constexpr (key_like<Arg, Key, Hash, Equal>) {
         using kept = typename stand_in<Key, std::remove_reference_t<Arg>>::type;
-        if constexpr (std::same_as<kept, plain> && is_lvalue && !is_standard_view<plain>)
+        if constexpr (std::same_as<kept, plain> && is_lvalue && !is_small)
             return key_by_reference<plain>{std::addressof(arg)};
         else
             return key_by_value<kept>{kept(std::forward<Arg>(arg))};

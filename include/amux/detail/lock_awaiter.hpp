@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/detail/mux_guard.hpp>
 #include <amux/detail/mux_operations.hpp>
 #include <amux/detail/promise_hooks.hpp>
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <type_traits>
 #include <utility>
 

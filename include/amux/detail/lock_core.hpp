@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/loop_gate.hpp>
@@ -19,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <utility>

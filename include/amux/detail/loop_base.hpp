@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/resume_queue.hpp>
@@ -17,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <stop_token>
 #include <utility>
 
 namespace amux::detail {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/scheduler.hpp>
 
 #include <atomic>
 #include <coroutine>
 #include <optional>
-#include <stop_token>
 #include <utility>
 
 namespace amux::detail {

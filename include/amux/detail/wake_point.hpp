@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/loop_gate.hpp>
 #include <amux/scheduler.hpp>
 
 #include <coroutine>
 #include <optional>
-#include <stop_token>
 #include <utility>
 
 namespace amux::detail {
