@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/task.hpp>
 #include <amux/testing/environment.hpp>
@@ -12,7 +13,6 @@
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>

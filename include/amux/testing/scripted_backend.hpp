@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/stop_token.hpp>
 #include <amux/detail/sleep.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/memory_backend.hpp>
@@ -14,7 +15,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
