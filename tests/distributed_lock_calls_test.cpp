@@ -388,7 +388,7 @@ TEST_CASE("drain: with nothing outstanding it is true at once, and the lock is c
     CHECK(held.is_held()); // a held lease is not outstanding
 
     std::vector<asked<void>> calls;
-    const auto drop = [](auto t) -> task<> { co_await std::move(t); };
+    const auto drop = [](auto t) -> task<> { static_cast<void>(co_await std::move(t)); };
     calls.push_back(b.ask(drop(b.locks.acquire("k"))));
     calls.push_back(b.ask(drop(b.locks.try_acquire("k"))));
     calls.push_back(b.ask(drop(b.locks.with_lock("k", [](acquired_lock&) {}))));
