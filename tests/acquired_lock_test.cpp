@@ -624,8 +624,14 @@ TEST_CASE("acquired_lock: what is asked after its time is too late, whatever the
         answer.emplace(b.ask(l->release()));
         CHECK(b.count(operation::release) == 0);
     }
-    SECTION("the destructor") { l.reset(); }
-    SECTION("a stop") { stop.request_stop(); }
+    SECTION("the destructor")
+    {
+        l.reset();
+    }
+    SECTION("a stop")
+    {
+        stop.request_stop();
+    }
     b.pass();
     if (answer)
         CHECK_FALSE(answer->value());
