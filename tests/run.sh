@@ -86,7 +86,7 @@ compiler_leg() {
     local dir=$build_root/$leg log=$build_root/$leg.log report=$build_root/$leg.xml
     rm -f "$report"
     echo "$leg: building with $compiler $flags"
-    if ! { configure "$dir" "$compiler" "$flags" "$@" && cmake --build "$dir" -j "$jobs"; } \
+    if ! { configure "$dir" "$compiler" "$flags" "$@" && cmake --build "$dir" -j "$jobs" -- -k 0; } \
         >"$log" 2>&1; then
         show_failure "$leg" "the build failed" "$log"
         count "$leg" 0 1 $((SECONDS - start))
