@@ -62,7 +62,6 @@ private:
 ///
 /// Effects: takes and frees leases whose keys begin with `where.prefix`; leaves some that expire soon.
 /// Returns: a result for each sentence, failed or not. An operation that throws fails its case.
-/// Lifetime: where an operation did not end the backend may still be used, as long as `where` runs, by what waits for it.
 template <lock_backend B>
 std::vector<conformance_result> run_conformance(B& backend, const environment& where)
 {

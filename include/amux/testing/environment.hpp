@@ -2,8 +2,10 @@
 #pragma once
 
 #include <amux/detail/awaitable.hpp>
+#include <amux/detail/task_root.hpp>
 #include <amux/event_loop.hpp>
 #include <amux/manual_event_loop.hpp>
+#include <amux/scheduler.hpp>
 #include <amux/task.hpp>
 
 #include <chrono>
@@ -35,29 +37,34 @@ struct environment {
 
 namespace detail {
 
-inline task<> tell_end(task<> work, std::shared_ptr<bool> ended)
-{
-    co_await std::move(work);
-    *ended = true;
-}
+struct awaited_root : amux::detail::task_root {
+    awaited_root(const task<>& work, scheduler& where) noexcept
+        : task_root{work, &where, nullptr, &end}
+    {}
+    static void end(task_root& r) noexcept { static_cast<awaited_root&>(r).ended = true; }
+
+    bool ended = false;
+};
 
 } // namespace detail
 
 /// For a backend whose time is that of a manual loop: exact, and it takes no time. An operation that does not end in a
-/// minute of that time counts as one that never will. Lifetime: `loop` outlives it.
+/// minute of that time counts as one that never will, and who waits for it is destroyed. Lifetime: `loop` outlives it.
 inline environment in_virtual_time(manual_event_loop& loop)
 {
     environment e;
     e.pass = [&loop](std::chrono::milliseconds d) { loop.advance(d); };
     e.run = [&loop](task<> work) {
-        const auto ended = std::make_shared<bool>(false);
-        loop.spawn(detail::tell_end(std::move(work), ended));
-        loop.run_ready();
-        for (int spent = 0; !*ended; ++spent) {
+        detail::awaited_root root{work, loop};
+        const task<> owned = std::move(work); // its frame goes before the root
+        root.post_begin();
+        for (int spent = 0; !root.ended; ++spent) {
             if (spent == 60'000)
                 throw std::runtime_error{"the operation does not end"};
-            loop.advance(std::chrono::milliseconds{1});
-            loop.run_ready();
+            if (spent != 0)
+                loop.advance(std::chrono::milliseconds{1});
+            for (int turns = 0; turns < 1'000 && loop.run_ready() != 0; ++turns) {
+            }
         }
     };
     return e;

@@ -102,7 +102,7 @@ private:
 
 /// What an operation gives to `co_await`. It may be destroyed unanswered; the call then goes its way all the same.
 template <class T>
-class [[nodiscard("the answer is lost")]] scripted_backend::answer_awaiter {
+class scripted_backend::answer_awaiter {
 public:
     explicit answer_awaiter(std::shared_ptr<request> r) noexcept : request_{std::move(r)} {}
     answer_awaiter(answer_awaiter&&) noexcept = default;
