@@ -25,20 +25,15 @@ namespace amux {
 
 namespace detail {
 
-/// Asks a backend, on behalf of nobody: nothing waits for the coroutine, and it owns itself.
+/// Asks a backend, on behalf of nobody: nothing waits for the coroutine, and it owns itself. It has no scheduler: the
+/// backend resumes it on any thread, also when the loop is gone already.
 struct backend_driver {
     struct promise_type {
-        template <class Core, class... Args>
-        explicit promise_type(Core& core, Args&...) noexcept : loop{&core->loop()}
-        {}
         backend_driver get_return_object() const noexcept { return {}; }
         std::suspend_never initial_suspend() const noexcept { return {}; }
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}
         void unhandled_exception() const noexcept { std::terminate(); }
-        friend scheduler* amux_scheduler(const promise_type& p) noexcept { return p.loop; }
-
-        scheduler* loop;
     };
 };
 
