@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a wait for a lease may outlast its limit, hand out a dead lease, or leave one behind in the store.
+#include "support/foreign_coroutine.hpp"
 #include "support/lease_bench.hpp"
 #include "support/scale.hpp"
 
 #include <amux/distributed_lock.hpp>
+#include <amux/memory_backend.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -341,6 +343,26 @@ TEST_CASE("waiting: a coroutine that is destroyed in its wait leaves no key behi
     CHECK(next.state() == "done");
 }
 
+TEST_CASE("waiting: coroutine, lock and loop may go while the store is watched", "[lease][waiting]")
+{
+    amux::manual_event_loop time;
+    amux::memory_backend store{time};
+    REQUIRE(store.acquire("k", "stranger", 1h).await_resume().acquired);
+    amux::manual_event_loop loop; // never runs again
+    amux::manual_event_loop home;
+    amux::distributed_lock locks{store, loop};
+    const auto waits = [](auto& l) -> support::hooked_coroutine {
+        const acquired_lock held = co_await l.acquire("k");
+    };
+    auto c = waits(locks);
+    c.start(GENERATE(false, true) ? &home : nullptr);
+    loop.run_ready();
+    REQUIRE_FALSE(c.done());
+    c.destroy();
+    if (GENERATE(false, true))
+        loop.run_ready();
+}
+
 TEST_CASE("waiting: a million keys one after the other leave nothing behind", "[lease][waiting]")
 {
     const int rounds = support::scaled(20'000);
@@ -453,8 +475,10 @@ TEST_CASE("waiting: after so many turns in a row other processes get theirs", "[
         line.push_back(b.ask(b.locks.acquire("k")));
     b.pass();
     // Another process polls; it never gets there while leases are handed on here without a pause.
-    amux::distributed_lock others{b.store, b.loop, {.poll_interval = 100ms}};
-    auto other = b.ask(others.acquire("k"));
+    amux::distributed_lock others{
+        amux::testing::plain_scripted_backend{b.store}, b.loop, {.poll_interval = 100ms}};
+    std::stop_source give_up;
+    auto other = b.ask(others.acquire("k", give_up.get_token()));
     b.pass();
     std::size_t served = 0;
     const auto serve = [&] {
@@ -463,22 +487,22 @@ TEST_CASE("waiting: after so many turns in a row other processes get theirs", "[
             b.loop.run_ready();
         }
     };
-    SECTION("when they are told")
+    SECTION("when they ask")
     {
         serve();
         CHECK(served == 3);
-        CHECK(other.state() == "done");
         b.pass_slowly(1s);
+        CHECK(other.state() == "done");
         serve();
         CHECK(served == 3); // the other one has it
         other.drop();
     }
     SECTION("not longer than one poll when nobody wants it")
     {
-        other.drop();
         serve();
         CHECK(served == 3);
-        other.drop();
+        give_up.request_stop();
+        b.pass();
         const auto begun = b.now();
         while (served < line.size()) {
             b.pass(1ms);
