@@ -40,9 +40,9 @@ struct asyncmux_options {
 /// A coroutine that waited is resumed at its own place: the scheduler given to `resume_on`, else its promise's
 /// (`amux_scheduler`), else the thread that releases, inside the call that releases.
 ///
-/// Every form takes a `std::stop_token` last: a request stopped before it is granted throws `lock_cancelled_error`, or
-/// answers with an empty guard if its name begins with `try_`. Once granted, a stop changes nothing. On a closed mux
-/// every form throws `lock_closed_error`.
+/// Every form that is awaited takes a `std::stop_token` last: a request stopped before it is granted throws
+/// `lock_cancelled_error`, or answers with an empty guard if its name begins with `try_`. Once granted, a stop changes
+/// nothing. On a closed mux every form throws `lock_closed_error`.
 ///
 /// Complexity: O(1) for a key, O(shards) for the whole mux, and no allocation once as many keys were in use before.
 /// Thread-safety: every member from any thread (`single_threaded`: from one). Lifetime: destroying a mux that is held or

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <ratio>
+#include <type_traits>
 
 #if defined(__linux__)
 #include <time.h>
@@ -40,14 +42,21 @@ template <class Rep, class Period>
 clock::time_point deadline_after(clock::time_point start,
                                  const std::chrono::duration<Rep, Period>& d) noexcept
 {
-    using seconds = std::chrono::duration<double>;
+    using seconds = std::chrono::duration<long double>;
+    using exact = std::ratio_divide<Period, clock::period>;
     constexpr auto never = (clock::time_point::max)();
     if (!(d > std::chrono::duration<Rep, Period>::zero())) // also a floating NaN
         return start;
-    // One second of slack: the comparison is made in floating point.
-    if (seconds{d} >= seconds{never - start} - seconds{1})
+    // Compared in floating point, where nothing overflows; with a second of slack for what that rounds.
+    const seconds most{(clock::duration::max)()};
+    const seconds room = seconds{never.time_since_epoch()} - seconds{start.time_since_epoch()};
+    if (seconds{d} + seconds{1} >= (room < most ? room : most))
         return never;
-    return start + std::chrono::ceil<clock::duration>(d);
+    if constexpr (std::is_integral_v<Rep> && exact::den == 1)
+        return start + std::chrono::duration_cast<clock::duration>(d);
+    else
+        return start + std::chrono::ceil<clock::duration>(
+                           std::chrono::duration<long double, clock::period>{d});
 }
 
 } // namespace detail

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -91,8 +92,8 @@ private:
                         co_await b.wait_for_release(r->key, r->give_up.get_token());
                     break;
             }
-        } catch (const backend_error&) {
-            r->reply.error = std::current_exception();
+        } catch (const backend_error& e) {
+            r->reply.error = named(e, r->key);
         } catch (const std::exception& e) {
             r->reply.error = std::make_exception_ptr(backend_error{
                 backend_error_kind::indeterminate,
@@ -103,6 +104,30 @@ private:
                               lock_message("the backend threw something", {}, r->key)});
         }
         r->complete();
+        bury(std::move(core), std::move(r));
+    }
+
+    /// The error itself, or, when it does not name the key, one that does.
+    static std::exception_ptr named(const backend_error& e, const std::string& key)
+    {
+        const std::string_view what = e.what();
+        if (what.find(key) != what.npos)
+            return std::current_exception();
+        constexpr std::string_view prefix = "amux: ";
+        return std::make_exception_ptr(backend_error{
+            e.kind(),
+            lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)});
+    }
+
+    /// A backend that was moved in may end with its last request, and that on a thread of its own, which it could not
+    /// join: then it is destroyed on another one.
+    static void bury(std::shared_ptr<backend_core> core, request_ptr r) noexcept
+    {
+        r.reset();
+        if constexpr (!std::is_reference_v<Backend>) {
+            if (core.use_count() == 1)
+                std::thread{[last = std::move(core)]() mutable { last.reset(); }}.detach();
+        }
     }
 
     static void take(backend_answer& r, bool yes) noexcept { r.yes = yes; }

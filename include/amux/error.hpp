@@ -52,7 +52,7 @@ public:
         : lock_error{message}, key_{std::move(key)}, held_{held}, asked_{asked}
     {}
 
-    /// The key that was asked for, as text; empty for the whole mux and for a key that has no text.
+    /// The key that was asked for, of several the one that is held, as text; empty for the whole mux, and without a text.
     const std::string& key() const noexcept { return key_; }
     lock_mode held_mode() const noexcept { return held_; }
     lock_mode asked_mode() const noexcept { return asked_; }

@@ -157,14 +157,15 @@ public:
             try {
                 found->second.token = token;
                 found->second.metadata = metadata;
-                found->second.expiry = expiries_.emplace(now + ttl, found->first);
+                found->second.expiry =
+                    expiries_.emplace(detail::deadline_after(now, ttl), found->first);
             } catch (...) {
                 leases_.erase(found);
                 throw;
             }
             found->second.fence = ++last_fence_;
         } else {
-            expire_at(found->second, now + ttl);
+            expire_at(found->second, detail::deadline_after(now, ttl));
         }
         return {true, found->second.fence, std::nullopt};
     }
@@ -177,7 +178,7 @@ public:
         const auto found = alive(key, now);
         if (found == leases_.end() || found->second.token != token)
             return false;
-        expire_at(found->second, now + ttl);
+        expire_at(found->second, detail::deadline_after(now, ttl));
         return true;
     }
 

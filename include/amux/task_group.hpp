@@ -182,7 +182,7 @@ inline void task_group::join_awaiter::await_resume()
     std::exception_ptr error;
     {
         const std::lock_guard lock{group_.mutex_};
-        group_.joined_ = true;
+        group_.joined_ = group_.running_ == 0; // who spawned in between has broken the rule
         group_.abandoned_ = false;
         error = std::exchange(group_.error_, nullptr);
     }

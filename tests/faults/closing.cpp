@@ -10,6 +10,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -260,4 +261,49 @@ TEST_CASE("asyncmux: the places of a full queue are given back when the mux clos
     CHECK(w2.state() == "closed");
     holder.unlock();
     CHECK(mux.tracked_keys() == 0); // l was reserved
+}
+
+TEST_CASE("asyncmux: who was told that it gets no lock may run when the mux is gone",
+          "[asyncmux][close][lifetime]")
+{
+    amux::manual_event_loop loop;
+    auto mux = std::make_unique<asyncmux<>>(amux::asyncmux_options{.name = "sessions"});
+    std::stop_source stop;
+    request holder{mux->lock("k")};
+    request closed{mux->lock("k", stop.get_token()), {.where = &loop}};
+    request timed{mux->try_lock_for("k", 1s, stop.get_token()), {.where = &loop}};
+    request never_run{mux->lock_all("k", "l"), {.where = &loop}};
+    const auto end = [&] {
+        holder.unlock();
+        mux.reset();
+    };
+    SECTION("told by close; a stop and a time-out come after that")
+    {
+        mux->close();
+        end();
+        stop.request_stop();
+        loop.advance(2s);
+        loop.run_ready();
+        CHECK(closed.state() == "closed");
+        CHECK(closed.message() == "amux: the mux is closed (mux 'sessions', key 'k')");
+        CHECK(timed.state() == "closed");
+    }
+    SECTION("told by a stop")
+    {
+        stop.request_stop();
+        never_run.destroy();
+        end();
+        loop.run_ready();
+        CHECK(closed.state() == "stopped");
+        CHECK(timed.state() == "empty");
+    }
+    SECTION("told, and destroyed before it ran")
+    {
+        mux->close();
+        end();
+        closed.destroy();
+        timed.destroy();
+        never_run.destroy();
+        CHECK(loop.run_ready() == 0);
+    }
 }

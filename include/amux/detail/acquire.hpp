@@ -66,7 +66,7 @@ public:
     ~acquisition()
     {
         if (unsure_ && process_ == process_id())
-            core_.give_back(event_of(*unsure_), unsure_->started + unsure_->ttl);
+            core_.give_back(event_of(*unsure_), core_.now() + unsure_->ttl, true);
         --core_.acquisitions;
         core_.tell_drainers();
     }
@@ -123,7 +123,14 @@ private:
     lock_core::request_ptr
         unsure_; // the last attempt that met trouble, and may have left a lease behind
     std::optional<milliseconds> holder_ttl_; // of the last refusal
-    int quick_hints_ = 0; // in a row: told that the key is free as soon as it was asked for
+    // Whether a refusal is by the lease that refused before, as far as its time tells.
+    bool still_held(clock::time_point now) const noexcept
+    {
+        return !holder_ttl_ || now + *holder_ttl_ <= held_until_ + milliseconds{2};
+    }
+    clock::time_point held_until_{}; // by what the last refusal said
+    bool told_ = false; // the last wait ended with a hint
+    int false_hints_ = 0; // in a row
 };
 
 inline void acquisition::note(lock_event about, std::exception_ptr trouble)
@@ -152,8 +159,10 @@ struct orphan {
 
     ~orphan()
     {
-        if (!request.answered)
-            request.on_answer = [p = process](const backend_request& late) { answered(late, p); };
+        if (request.answered)
+            return;
+        request.receiver_tells = false;
+        request.on_answer = [p = process](const backend_request& late) { answered(late, p); };
     }
 
     static void answered(const backend_request& late, long process) noexcept
@@ -163,7 +172,7 @@ struct orphan {
         if ((!granted && !unsure) || process != process_id())
             return;
         lock_core& core = late.core();
-        core.give_back(event_of(late), core.now() + late.ttl);
+        core.give_back(event_of(late), core.now() + late.ttl, unsure);
         if (granted)
             core.tell_error(event_of(late), late_grant(late.key));
     }
@@ -181,6 +190,7 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
     }
     auto r = core_.make_request(lock_core::operation::acquire, key_, token_, terms_.ttl);
     r->metadata = terms_.metadata;
+    r->receiver_tells = true;
     const orphan detach{*r, process_};
     answer_wait answer{r};
     const listed told_of_close{core_.asking, answer.news};
@@ -260,13 +270,13 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
                 throw_timeout();
             continue;
         }
+        // Whoever leads stays away then, also when the one who led before has given up.
         if (line.turns >= (std::max)(core_.options().local_turns, 1u)) {
             line.turns = 0;
-            const auto away = core_.now() + lock_core::longest_poll(terms_.poll_interval);
-            while (core_.now() < (std::min)(away, deadline_)) {
-                co_await place.news.wait((std::min)(away, deadline_), stop_);
-                throw_if_over();
-            }
+            line.away = core_.now() + lock_core::longest_poll(terms_.poll_interval);
+        }
+        if (!one_attempt() && core_.now() < line.away) {
+            co_await place.news.wait((std::min)(line.away, deadline_), stop_);
             continue;
         }
         auto held = co_await ask_once(one_attempt() ? never : deadline_);
@@ -301,15 +311,21 @@ inline task<> acquisition::wait_until_maybe_free(wake_point& news)
             request->give_up.request_stop();
         }
     } hint;
-    // After a few hints that were none it polls once.
-    if (core_.notifies() && !trouble_ && quick_hints_ < 3) {
+    // A hint that was none costs a question. After a few in a row it polls, and takes one hint a poll.
+    if (told_ && still_held(start))
+        ++false_hints_;
+    else if (told_)
+        false_hints_ = 0;
+    if (core_.notifies() && !trouble_ && !(told_ && false_hints_ >= 3)) {
         hint.request = core_.make_request(lock_core::operation::wait, key_, token_, {});
-        hint.request->on_answer = [&news](backend_request&) { news.notify(); };
+        hint.request->on_answer = [&news](const backend_request& r) {
+            if (!r.error) // trouble is no hint
+                news.notify();
+        };
         core_.send(hint.request);
     }
-    const reason why = co_await news.wait((std::min)(start + pause, deadline_), stop_);
-    const bool quick = why == reason::news && core_.now() - start < milliseconds{1};
-    quick_hints_ = quick ? quick_hints_ + 1 : 0;
+    held_until_ = start + holder_ttl_.value_or(milliseconds{});
+    told_ = co_await news.wait((std::min)(start + pause, deadline_), stop_) == reason::news;
 }
 
 } // namespace amux::detail

@@ -147,6 +147,7 @@ public:
         }
         given_back_.store(true, std::memory_order_release);
         auto r = core().make_request(lock_core::operation::release, key, token, {});
+        r->receiver_tells = true;
         r->on_answer = [self = shared_from_this()](backend_request& answer) {
             self->release_answered(answer);
         };
@@ -283,14 +284,25 @@ private:
 /// The clock comes first: after a pause nothing is believed that has run out meanwhile.
 inline void lease::happens() noexcept
 {
-    if (end_ || phase_.load(std::memory_order_acquire) != phase::held)
+    if (end_)
         return;
     const clock::time_point now = core().now();
+    if (phase_.load(std::memory_order_acquire) == phase::releasing) {
+        // The release hangs, and the lease is over by itself: those who wait here need not wait for it as well.
+        if (now >= over_)
+            core().remove_lease(*this);
+        else
+            arm(shared_from_this(), over_);
+        return;
+    }
+    if (phase_.load(std::memory_order_acquire) != phase::held)
+        return;
     if (now >= valid_until())
         return expire();
     if (now >= warning_due())
         lost_.request_stop(); // what that calls may end the lease
-    if (!end_ && terms_.renew && mine() && !extending_ && now >= renewal_due())
+    if (phase_.load(std::memory_order_acquire) == phase::held && terms_.renew && mine() &&
+        !extending_ && now >= renewal_due())
         core().send(extend(ttl_));
     else
         plan();
@@ -326,6 +338,7 @@ inline clock::time_point lease::renewal_due() const noexcept
 inline lock_core::request_ptr lease::extend(milliseconds ttl)
 {
     auto r = core().make_request(lock_core::operation::extend, key, token, ttl);
+    r->receiver_tells = true;
     r->on_answer = [self = shared_from_this()](backend_request& answer) {
         self->extend_answered(answer);
     };

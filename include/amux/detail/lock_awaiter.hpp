@@ -66,6 +66,7 @@ public:
             fatal("a lock is awaited that was awaited before");
         this->mode = request_.mode;
         this->where = request_.where;
+        name_ = request_.body->name;
     }
     lock_awaiter(const lock_awaiter&) = delete;
     lock_awaiter& operator=(const lock_awaiter&) = delete;
@@ -268,10 +269,13 @@ private:
     void require_not_reentrant(const context* asking)
     {
         lock_mode held{};
-        if (request_.body->registry->would_wait_for_itself(asking, request_.keys, held))
-            [[unlikely]]
-            throw reentrant_lock_error{message("the lock is asked for by who holds it"), key(),
-                                       held, this->mode};
+        std::string same = key();
+        if (request_.body->registry->would_wait_for_itself(asking, request_.keys, held, same))
+            [[unlikely]] {
+            const std::string text =
+                lock_message("the lock is asked for by who holds it", name_, same);
+            throw reentrant_lock_error{text, std::move(same), held, this->mode};
+        }
     }
 
     /// No lock: an error, or for a request with a limit an empty guard.
@@ -296,12 +300,10 @@ private:
         else
             return {};
     }
-    std::string message(std::string_view what) const
-    {
-        return lock_message(what, request_.body->name, key());
-    }
+    std::string message(std::string_view what) const { return lock_message(what, name_, key()); }
 
     request request_;
+    const char* name_; // of the mux, which may be gone when the coroutine is told so
     entry* entry_ = nullptr; // of the one key, when granted at once
     std::coroutine_handle<> handle_;
     std::optional<std::stop_callback<on_stop>> on_stop_;

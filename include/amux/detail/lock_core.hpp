@@ -102,6 +102,7 @@ struct backend_request : core_event, backend_answer, std::enable_shared_from_thi
     std::stop_source give_up; // of a `wait`
     const clock::time_point started; // read before the request was queued
 
+    bool receiver_tells = false; // who gets the answer tells `on_error` of trouble
     backend_answer reply; // the backend's until `complete`; `drain` may have given up by then
     bool answered = false; // on the loop
 
@@ -131,6 +132,8 @@ public:
         wake_list waiting;
         std::vector<std::shared_ptr<lease>> held;
         unsigned turns = 0; // grants in a row to this line
+        clock::time_point
+            away{}; // until then it stays away, so that other processes get their turn
         bool unused() const noexcept { return waiting.empty() && held.empty(); }
     };
 
@@ -153,8 +156,9 @@ public:
     void send(const request_ptr& r) noexcept;
 
     /// Frees the key of a lease that nobody here believes to hold, in the background: asks until the store has answered
-    /// or `over`, when the lease is over by itself. Not after `drain` has given up. On the loop.
-    void give_back(lock_event about, clock::time_point over) noexcept;
+    /// or `over`, when the lease is over by itself. `in_doubt`: the request for it may still be on its way, so that one
+    /// answer that there is none is not enough. On the loop.
+    void give_back(lock_event about, clock::time_point over, bool in_doubt = false) noexcept;
 
     // On the loop, all below.
 
@@ -214,6 +218,7 @@ private:
     std::atomic<bool> closed_{false};
     std::vector<std::shared_ptr<background_release>> background_; // on the loop
     int given_up_ = 0; // how often, by `drain`
+    bool giving_up_ = false;
     bool gone_ = false; // shut, and nothing happens any more
 
     intrusive_list<core_event, &core_event::before, &core_event::behind> coming_;
@@ -343,9 +348,13 @@ inline void lock_core::answered(backend_request& r) noexcept
 class background_release : public core_event,
                            public std::enable_shared_from_this<background_release> {
 public:
-    background_release(std::shared_ptr<lock_core> c, lock_event of, clock::time_point over)
-        : core_event{std::move(c)}, about{std::move(of)}, over_{over}
+    background_release(std::shared_ptr<lock_core> c, lock_event of, clock::time_point over,
+                       bool in_doubt)
+        : core_event{std::move(c)}, about{std::move(of)}, over_{over}, in_doubt_{in_doubt}
     {}
+
+    /// The store has said that there is nothing to free; it asks again, in case that changes, but nobody waits for it.
+    bool idles() const noexcept { return idles_; }
 
     const lock_event about;
 
@@ -370,8 +379,12 @@ private:
         const clock::time_point again = core().now() + wait_;
         if (r.error)
             core().tell_error(about, r.error);
-        if (!r.error || again >= over_)
+        if ((!r.error && (r.yes || !in_doubt_)) || again >= over_)
             return core().end_background(*this);
+        if (!r.error) {
+            idles_ = true;
+            core().tell_drainers();
+        }
         wait_ = (std::min)(2 * wait_, milliseconds{5'000});
         arm(shared_from_this(), again);
     }
@@ -386,19 +399,22 @@ private:
     }
 
     const clock::time_point over_;
+    const bool in_doubt_;
+    bool idles_ = false;
     const long process_ = process_id();
     milliseconds wait_{50};
     lock_core::request_ptr request_;
 };
 
-inline void lock_core::give_back(lock_event about, clock::time_point over) noexcept
+inline void lock_core::give_back(lock_event about, clock::time_point over, bool in_doubt) noexcept
 {
     {
         const std::lock_guard lock{mutex_};
-        if (given_up_ != 0 || gone_)
+        if (giving_up_ || gone_)
             return;
     }
-    background_.push_back(std::make_shared<background_release>(self(), std::move(about), over));
+    background_.push_back(
+        std::make_shared<background_release>(self(), std::move(about), over, in_doubt));
     background_.back()->start();
 }
 
@@ -411,7 +427,8 @@ inline void lock_core::end_background(const background_release& r) noexcept
 inline bool lock_core::nothing_outstanding() noexcept
 {
     const std::lock_guard lock{mutex_};
-    return outstanding_.empty() && background_.empty();
+    return outstanding_.empty() && std::all_of(background_.begin(), background_.end(),
+                                               [](const auto& b) { return b->idles(); });
 }
 
 inline void lock_core::give_up_outstanding() noexcept
@@ -422,6 +439,7 @@ inline void lock_core::give_up_outstanding() noexcept
             "amux: given up by drain before the backend has answered: key '" + key + "'"});
     };
     ++given_up_;
+    giving_up_ = true; // what the answers below would start is given up as well
     const auto background = std::exchange(background_, {});
     for (const auto& b : background) {
         b->give_up();
@@ -442,9 +460,11 @@ inline void lock_core::give_up_outstanding() noexcept
             continue;
         r->error = error_for(r->key);
         r->answered = true;
-        tell_error(event_of(*r), r->error);
+        if (!r->receiver_tells)
+            tell_error(event_of(*r), r->error);
         std::exchange(r->on_answer, nullptr)(*r);
     }
+    giving_up_ = false;
     tell_drainers();
 }
 
@@ -470,8 +490,11 @@ inline void lock_core::shut_down() noexcept
 inline void lock_core::tell(const std::function<void(const lock_event&)>& hook,
                             const lock_event& e) noexcept
 {
-    if (!hook)
-        return;
+    {
+        const std::lock_guard lock{mutex_};
+        if (!hook || shut_)
+            return;
+    }
     try {
         hook(e);
     } catch (...) { // NOLINT(bugprone-empty-catch): what a hook throws is not the lock's trouble

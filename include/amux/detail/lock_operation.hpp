@@ -21,6 +21,8 @@ public:
     explicit lock_operation(detail::lock_request<Body, Keys, Limit, Placed> request)
         : request_{std::move(request)}
     {}
+    lock_operation(lock_operation&&) = default;
+    lock_operation& operator=(lock_operation&&) = default;
 
     /// The same lock, its coroutine resumed by `s` if it has to wait. Null: as if this had not been said.
     ///

@@ -286,7 +286,8 @@ inline void loop_base::sleep(unique_lock& lock) noexcept
     if (timers_.empty()) {
         sleeping_ = true;
         wake_.wait(lock);
-    } else if (const auto left = timers_.front()->due - now(); left > clock::duration::zero()) {
+    } else if (const time_point now = this->now(); timers_.front()->due > now) {
+        const clock::duration left = timers_.front()->due - now;
         // A condition variable does not count the time that the machine sleeps, so a long wait is cut into pieces.
         constexpr clock::duration piece = std::chrono::seconds{1};
         sleeping_ = true;

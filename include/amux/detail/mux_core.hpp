@@ -50,8 +50,9 @@ public:
         block* places = nullptr; // when several
         place own; // when not
         std::uint64_t hash = 0; // when not
-        mask over = 0; // the shards, when several
+        mask over = 0; // the shards
         request_state state = request_state::idle;
+        typename Threading::template atomic<bool> told{false}; // its wait is over: to be resumed
     };
 
     explicit mux_core(std::size_t max_waiters) noexcept : max_waiters_{max_waiters} {}

@@ -257,6 +257,7 @@ void mux_core<Key, Threading, Hash, Equal>::grant(granted_list& granted,
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& after) noexcept
 {
+    w.told.store(true, std::memory_order_release);
     if (w.where) {
         w.where->post(w);
     } else {
@@ -327,6 +328,8 @@ void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state reason) noexcept
 {
+    if (w.told.load(std::memory_order_acquire)) // the mux may be gone
+        return;
     after_unlock after;
     const auto locked = shards_.lock_several(w.over);
     if (w.state != request_state::waiting)
@@ -341,7 +344,8 @@ void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state rea
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
 {
-    {
+    // Who was told that it does not get the lock may outlive the mux.
+    if (!w.told.load(std::memory_order_acquire)) {
         after_unlock after;
         const auto locked = shards_.lock_several(w.over);
         if (w.state == request_state::waiting) {

@@ -4,8 +4,10 @@
 #include <amux/context.hpp>
 #include <amux/detail/intrusive_hash.hpp>
 #include <amux/detail/mux_core.hpp>
+#include <amux/error.hpp>
 
 #include <cstdint>
+#include <string>
 
 namespace amux::detail {
 
@@ -43,14 +45,16 @@ public:
     }
 
     /// A block, held by this context or by one that awaits it, that a request for `keys` would wait for without end:
-    /// whatever the modes, because a writer may queue between two readers. Sets `held`, and returns true, if there is.
+    /// whatever the modes, because a writer may queue between two readers. Returns true, and sets `held` and, when that is
+    /// a key, the text of `same`, if there is.
     template <class Keys>
-    bool would_wait_for_itself(const context* asking, const Keys& keys, lock_mode& held)
+    bool would_wait_for_itself(const context* asking, const Keys& keys, lock_mode& held,
+                               std::string& same)
     {
         const locked l{mutex_};
         for (const context* c = asking; c; c = c->parent()) {
             if (const block* b =
-                    blocks_.find(c->id(), [&keys](block& mine) { return overlap(mine, keys); })) {
+                    blocks_.find(c->id(), [&](block& mine) { return overlap(mine, keys, same); })) {
                 held = b->mode;
                 return true;
             }
@@ -67,18 +71,22 @@ private:
         typename Core::threading::mutex& mutex;
     };
 
-    static bool overlap(block&, whole_mux) noexcept { return true; }
+    static bool overlap(block&, whole_mux, std::string&) noexcept { return true; }
     template <class Keys>
-    static bool overlap(block& mine, const Keys& keys)
+    static bool overlap(block& mine, const Keys& keys, std::string& same)
     {
         if (mine.whole)
             return keys.size() != 0; // no keys at all: nothing is waited for
-        bool same = false;
+        bool found = false;
         keys.for_each([&](const auto& key) {
-            for (auto& place : mine)
-                same = same || Core::is_key_of(place, key);
+            for (auto& place : mine) {
+                if (found || !Core::is_key_of(place, key))
+                    continue;
+                found = true;
+                same = key_text(key);
+            }
         });
-        return same;
+        return found;
     }
 
     typename Core::threading::mutex mutex_;
