@@ -78,7 +78,7 @@ int main()
     pass(loop, 40);
     std::printf("a job that hangs: lost after %.1f s\n",
                 std::chrono::duration<double>{held}.count());
-    // The last renewal comes before max_hold is over, and gives one more ttl.
-    check(expired && held > 20s && held < 26s, "max_hold, and then at most one ttl");
+    // The last renewal comes before max_hold is over, and gives one more ttl; time goes in steps of 100 ms here.
+    check(expired && held > 20s && held <= 26s + 100ms, "max_hold, and then at most one ttl");
     check(store.size() == 0, "others can go on");
 }

@@ -269,9 +269,11 @@ private:
     void require_not_reentrant(const context* asking)
     {
         lock_mode held{};
-        std::string same = key();
+        std::string same;
         if (request_.body->registry->would_wait_for_itself(asking, request_.keys, held, same))
             [[unlikely]] {
+            if (same.empty()) // what is held is the whole mux
+                same = key();
             const std::string text =
                 lock_message("the lock is asked for by who holds it", name_, same);
             throw reentrant_lock_error{text, std::move(same), held, this->mode};

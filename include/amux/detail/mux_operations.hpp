@@ -344,8 +344,9 @@ void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state rea
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
 {
-    // Who was told that it does not get the lock may outlive the mux.
-    if (!w.told.load(std::memory_order_acquire)) {
+    const bool told = w.told.load(std::memory_order_acquire);
+    if (!told || w.state == request_state::granted) {
+        // With the locks, whoever tells it has posted it.
         after_unlock after;
         const auto locked = shards_.lock_several(w.over);
         if (w.state == request_state::waiting) {
@@ -354,11 +355,14 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
             return grant(granted, after);
         }
     }
-    // Its state is final: only the post is left to take back, and the lock if it was granted.
-    if (w.where)
-        w.where->cancel(w);
-    else
+    // Its state is final: only the post is left to take back, and the lock if it was granted. Told that it does not get
+    // the lock, it may outlive the mux; then whoever told it, and has the locks yet, may be about to post it.
+    if (w.where) {
+        while (!w.where->cancel(w) && told)
+            spin_lock::yield();
+    } else {
         resume_queue::remove(w);
+    }
     if (w.state != request_state::granted)
         return;
     resumed(w);

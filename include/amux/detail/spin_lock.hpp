@@ -35,6 +35,16 @@ public:
 
     void unlock() noexcept { locked_.store(false, std::memory_order_release); }
 
+    /// Lets another thread run.
+    static void yield() noexcept
+    {
+#if defined(__unix__) || defined(__APPLE__)
+        sched_yield();
+#else
+        std::this_thread::yield();
+#endif
+    }
+
 private:
     static void pause() noexcept
     {
@@ -42,15 +52,6 @@ private:
         __builtin_ia32_pause();
 #elif defined(__aarch64__)
         asm volatile("yield");
-#endif
-    }
-
-    static void yield() noexcept
-    {
-#if defined(__unix__) || defined(__APPLE__)
-        sched_yield();
-#else
-        std::this_thread::yield();
 #endif
     }
 
