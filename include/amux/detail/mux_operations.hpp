@@ -356,13 +356,13 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
         }
     }
     // Its state is final: only the post is left to take back, and the lock if it was granted. Told that it does not get
-    // the lock, it may outlive the mux; then whoever told it, and has the locks yet, may be about to post it.
-    if (w.where) {
-        while (!w.where->cancel(w) && told)
-            spin_lock::yield();
-    } else {
+    // the lock, it may outlive the mux; then whoever told it, and has the locks yet, may be about to post it. (The bound is
+    // for a port whose `cancel` does not tell the truth.)
+    if (!w.where)
         resume_queue::remove(w);
-    }
+    else
+        for (int tries = 1 << 16; !w.where->cancel(w) && told && tries != 0; --tries)
+            spin_lock::yield();
     if (w.state != request_state::granted)
         return;
     resumed(w);
