@@ -111,7 +111,7 @@ private:
     static std::exception_ptr named(const backend_error& e, const std::string& key)
     {
         const std::string_view what = e.what();
-        if (what.find(key) != what.npos)
+        if (what.find(key) != std::string_view::npos)
             return std::current_exception();
         constexpr std::string_view prefix = "amux: ";
         return std::make_exception_ptr(backend_error{
@@ -121,6 +121,7 @@ private:
 
     /// A backend that was moved in may end with its last request, and that on a thread of its own, which it could not
     /// join: then it is destroyed on another one.
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): a referred-to backend needs neither
     static void bury(std::shared_ptr<backend_core> core, request_ptr r) noexcept
     {
         r.reset();

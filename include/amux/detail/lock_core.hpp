@@ -275,12 +275,12 @@ inline void core_event::fire(scheduler::node& n) noexcept
 inline backend_request::backend_request(std::shared_ptr<lock_core> c, operation what,
                                         std::string for_key, std::string with_token,
                                         milliseconds with_ttl)
-    : core_event{c},
+    : core_event{std::move(c)},
       op{what},
       key{std::move(for_key)},
       token{std::move(with_token)},
       ttl{with_ttl},
-      started{c->now()}
+      started{core().now()}
 {}
 
 /// What a hook is told of a request, as long as there is no lease.

@@ -141,11 +141,11 @@ private:
         } catch (...) {
             error = std::current_exception();
         }
-        finish(std::move(s), std::move(result), std::move(error));
+        finish(s, std::move(result), std::move(error));
     }
 
-    // Out of the coroutine: `s` may be the last to refer to what the caller's frame held.
-    static void finish(std::shared_ptr<state> s, std::optional<T> result, std::exception_ptr error)
+    static void finish(const std::shared_ptr<state>& s, std::optional<T> result,
+                       std::exception_ptr error)
     {
         std::coroutine_handle<> here;
         {

@@ -160,7 +160,7 @@ inline std::size_t history::add_lines(std::string_view text)
         const auto line = text.substr(0, end);
         if (auto e = from_line(line))
             add(*std::move(e));
-        else if (line.find_first_not_of(" \t\r") != line.npos)
+        else if (line.find_first_not_of(" \t\r") != std::string_view::npos)
             ++bad;
         text.remove_prefix((std::min)(end + 1, text.size()));
     }
