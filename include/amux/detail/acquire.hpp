@@ -79,11 +79,16 @@ public:
 private:
     using reason = wake_point::reason;
 
-    /// Asks once, until `until`. Null: not granted; `refusal_` or `trouble_` says why.
+    /// Asks once, until `until`. Null: not granted; `trouble_`, `hangs_` or, of a refusal, `holder_ttl_` says why.
     task<std::optional<acquired_lock>> ask_once(clock::time_point until);
     std::optional<acquired_lock> granted(const backend_request& r);
     task<> wait_until_maybe_free(wake_point& news);
     bool one_attempt() const noexcept { return terms_.max_wait == milliseconds{}; }
+    /// Whether a refusal is by the lease that refused before, as far as its time tells.
+    bool still_held(clock::time_point now) const noexcept
+    {
+        return !holder_ttl_ || now + *holder_ttl_ <= held_until_ + milliseconds{2};
+    }
 
     void throw_if_over() const
     {
@@ -123,11 +128,6 @@ private:
     lock_core::request_ptr
         unsure_; // the last attempt that met trouble, and may have left a lease behind
     std::optional<milliseconds> holder_ttl_; // of the last refusal
-    // Whether a refusal is by the lease that refused before, as far as its time tells.
-    bool still_held(clock::time_point now) const noexcept
-    {
-        return !holder_ttl_ || now + *holder_ttl_ <= held_until_ + milliseconds{2};
-    }
     clock::time_point held_until_{}; // by what the last refusal said
     bool told_ = false; // the last wait ended with a hint
     int false_hints_ = 0; // in a row

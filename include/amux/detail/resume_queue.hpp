@@ -6,7 +6,7 @@
 
 namespace amux::detail {
 
-/// What this thread has still to resume: coroutines that have no scheduler and were granted a lock by this thread.
+/// What this thread has still to resume: coroutines that have no scheduler and whose wait this thread has ended.
 ///
 /// A coroutine that is resumed here may release a lock and so queue more; those wait for the loop that is running
 /// already. So the stack does not grow with the length of a queue. The functions are kept out of line: inside a
