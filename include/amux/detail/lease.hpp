@@ -2,7 +2,8 @@
 #pragma once
 
 #include <amux/detail/stop_token.hpp>
-#include <amux/detail/lock_core.hpp>
+#include <amux/detail/background_release.hpp>
+#include <amux/detail/lease_terms.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -13,37 +14,6 @@
 #include <utility>
 
 namespace amux::detail {
-
-/// What a lease is asked for with: options, with what was not given filled in.
-struct lease_terms {
-    milliseconds ttl{};
-    milliseconds max_wait{};
-    milliseconds poll_interval{};
-    bool renew = false;
-    std::optional<milliseconds> renew_interval;
-    std::optional<milliseconds> max_hold;
-    milliseconds stop_margin{};
-    std::string metadata;
-};
-
-/// What clocks may differ by in the time of a ttl, and a little for what is late: 1 % and 2 ms. (Antirez: Distributed
-/// locks with Redis.)
-constexpr clock::duration drift_of(milliseconds ttl) noexcept
-{
-    return clock::duration{ttl} / 100 + milliseconds{2};
-}
-
-/// What trouble means; none: the request was not even sent.
-inline backend_error_kind kind_of(const std::exception_ptr& trouble) noexcept
-{
-    try {
-        std::rethrow_exception(trouble);
-    } catch (const backend_error& e) {
-        return e.kind();
-    } catch (...) {
-        return backend_error_kind::not_applied;
-    }
-}
 
 /// A lease that was granted, from the grant to its end.
 ///
