@@ -44,7 +44,7 @@ install_for() {
         case $leg in
             clang14) packages+=(clang-14) ;;
             clang19 | tsan) packages+=(clang-19 libclang-rt-19-dev) ;;
-            checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19) ;;
+            checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
         esac
     done

@@ -62,11 +62,13 @@ public:
         lease_->core().live_handles.fetch_sub(1, std::memory_order_release);
     }
 
+    /// What is locked.
     const std::string& key() const noexcept { return state().key; }
     /// Unique to this acquisition: 128 random bits, in hexadecimal.
     const std::string& token() const noexcept { return state().token; }
     /// Rises with every grant of the key, over all holders; none when the backend has no fences.
     std::optional<fencing_token> fence() const noexcept { return state().fence; }
+    /// The text that was given to `acquire`.
     const std::string& metadata() const noexcept { return state().metadata; }
 
     /// Whether its holder may believe to hold it, at this moment. Local: no I/O.
@@ -80,6 +82,7 @@ public:
     {
         return state().wall_time(state().valid_until());
     }
+    /// Whether it was asked for with `renew`.
     bool auto_renew() const noexcept { return state().renews(); }
     /// Stops when the lease is lost or aborted, or `stop_margin` before it runs out; never by `release()`.
     std::stop_token lost_token() const noexcept { return state().lost_token(); }

@@ -21,6 +21,7 @@ namespace amux {
 /// No limit: the default of `asyncmux_options::max_waiters`.
 inline constexpr std::size_t unlimited = static_cast<std::size_t>(-1);
 
+/// What a mux is made with.
 struct asyncmux_options {
     /// A request that its own context would wait for throws `reentrant_lock_error` instead of waiting for ever.
     bool prevent_reentrancy = false;
@@ -62,10 +63,14 @@ class asyncmux {
     using duration = std::chrono::duration<R, P>;
 
 public:
+    /// What is locked by name.
     using key_type = Key;
+    /// Its policy: `multi_threaded`, `single_threaded`, or one of yours.
     using threading = Threading;
+    /// Owns a lock, or nothing; releases it in its destructor.
     using guard = detail::mux_guard<body>;
 
+    /// A mux on which nothing is locked. Throws: `std::bad_alloc`, with `prevent_reentrancy`; otherwise it needs no memory.
     explicit asyncmux(asyncmux_options options = {})
         : body_{options.max_waiters, options.name, options.prevent_reentrancy}
     {}
@@ -80,6 +85,11 @@ public:
     }
 
     /// The lock, awaited: `auto g = co_await mux.lock(key);`. Without a key: the whole mux.
+    ///
+    /// Three overloads take a key, here and below. A `const Key&` is referred to, and copied only if the key is new. A
+    /// `Key&&` moves in, so that the description may outlive the expression. The template takes what only stands for a key,
+    /// such as a view for a `std::string`, when hash and equality are transparent: no `Key` is made to look it up. The first
+    /// two are no templates, so that braces, and whatever converts to a `Key`, still find them.
     auto lock(stop_token s = {}) { return ask<exclusive>(whole, forever, s); }
     auto lock(const Key& k, stop_token s = {}) { return ask<exclusive>(one(k), forever, s); }
     auto lock(Key&& k, stop_token s = {}) { return ask<exclusive>(one(std::move(k)), forever, s); }
@@ -89,6 +99,7 @@ public:
     {
         return ask<exclusive>(one(std::forward<K>(k)), forever, s);
     }
+    /// As `lock`, together with other readers.
     auto lock_shared(stop_token s = {}) { return ask<shared>(whole, forever, s); }
     auto lock_shared(const Key& k, stop_token s = {}) { return ask<shared>(one(k), forever, s); }
     auto lock_shared(Key&& k, stop_token s = {})
@@ -113,6 +124,7 @@ public:
     {
         return attempt(one(std::forward<K>(k)), exclusive);
     }
+    /// As `try_lock`, together with other readers.
     guard try_lock_shared() { return attempt(whole, shared); }
     guard try_lock_shared(const Key& k) { return attempt(one(k), shared); }
     guard try_lock_shared(Key&& k) { return attempt(one(std::move(k)), shared); }
@@ -147,6 +159,7 @@ public:
     {
         return ask<exclusive>(one(std::forward<K>(k)), for_time(d), s);
     }
+    /// As `try_lock_for`, together with other readers.
     template <class R, class P>
     auto try_lock_shared_for(duration<R, P> d, stop_token s = {})
     {
@@ -169,7 +182,7 @@ public:
         return ask<shared>(one(std::forward<K>(k)), for_time(d), s);
     }
 
-    /// The same until a moment of the scheduler's clock.
+    /// As `try_lock_for`, until a moment of the scheduler's clock.
     auto try_lock_until(clock::time_point t, stop_token s = {})
     {
         return ask<exclusive>(whole, detail::wait_until{t}, s);
@@ -188,6 +201,7 @@ public:
     {
         return ask<exclusive>(one(std::forward<K>(k)), detail::wait_until{t}, s);
     }
+    /// As `try_lock_until`, together with other readers.
     auto try_lock_shared_until(clock::time_point t, stop_token s = {})
     {
         return ask<shared>(whole, detail::wait_until{t}, s);
@@ -215,16 +229,19 @@ public:
     {
         return ask_all<exclusive>(detail::wait_forever{}, std::forward<Args>(args)...);
     }
+    /// As `lock_all`, together with other readers.
     template <class... Args>
     auto lock_all_shared(Args&&... args)
     {
         return ask_all<shared>(detail::wait_forever{}, std::forward<Args>(args)...);
     }
+    /// As `try_lock`, for what `lock_all` takes. Until all keys are free nothing is taken of any.
     template <class... Args>
     guard try_lock_all(Args&&... args)
     {
         return attempt(several(std::forward<Args>(args)...), exclusive);
     }
+    /// As `try_lock_all`, together with other readers.
     template <class... Args>
     guard try_lock_all_shared(Args&&... args)
     {
@@ -236,16 +253,19 @@ public:
     {
         return ask<exclusive>(several(std::forward<Range>(keys)), for_time(d), s);
     }
+    /// As `try_lock_until`, for the keys of a range.
     template <class Range>
     auto try_lock_all_until(Range&& keys, clock::time_point t, stop_token s = {})
     {
         return ask<exclusive>(several(std::forward<Range>(keys)), detail::wait_until{t}, s);
     }
+    /// As `try_lock_all_for`, together with other readers.
     template <class Range, class R, class P>
     auto try_lock_all_shared_for(Range&& keys, duration<R, P> d, stop_token s = {})
     {
         return ask<shared>(several(std::forward<Range>(keys)), for_time(d), s);
     }
+    /// As `try_lock_all_until`, together with other readers.
     template <class Range>
     auto try_lock_all_shared_until(Range&& keys, clock::time_point t, stop_token s = {})
     {
@@ -264,6 +284,7 @@ public:
     {
         return detail::run_with_lock(lock(std::forward<K>(k), std::move(s)), std::move(fn));
     }
+    /// As `with_lock`, together with other readers.
     template <std::invocable F>
     auto with_lock_shared(F fn, stop_token s = {})
     {

@@ -16,12 +16,18 @@ namespace amux {
 /// On Linux it reads CLOCK_BOOTTIME; libstdc++'s `steady_clock` stands still during a suspend, which would let a
 /// deadline or a lease outlive its time. Elsewhere it is `steady_clock`. Thread-safety: any thread.
 struct clock {
+    /// Its tick is a nanosecond.
     using duration = std::chrono::nanoseconds;
+    /// As a clock of the standard has it.
     using rep = duration::rep;
+    /// As a clock of the standard has it.
     using period = duration::period;
+    /// The type of every deadline in amux.
     using time_point = std::chrono::time_point<clock, duration>;
+    /// It never goes back.
     static constexpr bool is_steady = true;
 
+    /// The time since the machine was started, sleep included (on Linux).
     static time_point now() noexcept
     {
 #if defined(__linux__)

@@ -24,6 +24,7 @@ public:
 
     /// A number that no other context of the process ever has; never 0.
     std::uint64_t id() const noexcept { return id_; }
+    /// The context that this one is a child of; null for a root.
     const context* parent() const noexcept { return parent_; }
 
 private:

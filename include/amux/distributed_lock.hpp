@@ -279,6 +279,7 @@ private:
     std::shared_ptr<detail::lock_core> core_;
 };
 
+/// `distributed_lock<B&>` for an lvalue, `distributed_lock<B>` for an rvalue.
 template <class Backend>
 distributed_lock(Backend&&, scheduler&, distributed_lock_options = {}, lock_hooks = {})
     -> distributed_lock<Backend>;

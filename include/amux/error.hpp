@@ -47,6 +47,7 @@ public:
 /// The request would wait for a lock that its own context, or one that awaits it, holds: it would wait for ever.
 class reentrant_lock_error : public lock_error {
 public:
+    /// What an `asyncmux` with `prevent_reentrancy` throws.
     reentrant_lock_error(const std::string& message, std::string key, lock_mode held,
                          lock_mode asked)
         : lock_error{message}, key_{std::move(key)}, held_{held}, asked_{asked}
@@ -54,7 +55,9 @@ public:
 
     /// The key that was asked for, of several the one that is held, as text; empty for the whole mux, and without a text.
     const std::string& key() const noexcept { return key_; }
+    /// How it is held already.
     lock_mode held_mode() const noexcept { return held_; }
+    /// How it was asked for.
     lock_mode asked_mode() const noexcept { return asked_; }
 
 private:
@@ -83,11 +86,13 @@ constexpr const char* to_string(end_reason reason) noexcept
 /// A lease was not to be had in the time that its caller was ready to wait.
 class lock_wait_timeout_error : public lock_error {
 public:
+    /// What `acquire` throws.
     lock_wait_timeout_error(const std::string& message, std::string key,
                             std::chrono::milliseconds waited)
         : lock_error{message}, key_{std::move(key)}, waited_{waited}
     {}
 
+    /// The key that was asked for.
     const std::string& key() const noexcept { return key_; }
     /// How long the call has really waited.
     std::chrono::milliseconds waited() const noexcept { return waited_; }
@@ -100,11 +105,14 @@ private:
 /// A lease is over: what was asked of it, or was done under it, is not covered by the lock.
 class lock_ended_error : public lock_error {
 public:
+    /// What `extend` and `with_lock` throw.
     lock_ended_error(const std::string& message, std::string key, end_reason reason)
         : lock_error{message}, key_{std::move(key)}, reason_{reason}
     {}
 
+    /// The key of the lease.
     const std::string& key() const noexcept { return key_; }
+    /// Why it is over.
     end_reason reason() const noexcept { return reason_; }
 
 private:
@@ -114,9 +122,9 @@ private:
 
 /// What a store's trouble means for the request that met it.
 enum class backend_error_kind : unsigned char {
-    not_applied, // it has not been carried out, and never will be: ask again
-    indeterminate, // it may have been carried out, or may be later: assume the worse
-    permanent, // asking again will not help
+    not_applied, ///< it has not been carried out, and never will be: ask again
+    indeterminate, ///< it may have been carried out, or may be later: assume the worse
+    permanent, ///< asking again will not help
 };
 
 /// "not applied", "indeterminate" or "permanent".
@@ -135,10 +143,12 @@ constexpr const char* to_string(backend_error_kind kind) noexcept
 /// A store could not be asked, or did not answer. Not an answer: who asked knows nothing new about the lease.
 class backend_error : public lock_error {
 public:
+    /// What a backend throws when it is in trouble.
     backend_error(backend_error_kind kind, const std::string& message)
         : lock_error{message}, kind_{kind}
     {}
 
+    /// What the trouble means for the request.
     backend_error_kind kind() const noexcept { return kind_; }
 
 private:

@@ -21,17 +21,23 @@ using fencing_token = std::uint64_t;
 
 /// A backend's answer to `acquire`, when it knows more than yes and no.
 struct acquire_result {
+    /// Whether it was granted.
     bool acquired = false;
-    std::optional<fencing_token> fence; // of a grant
-    std::optional<std::chrono::milliseconds>
-        holder_ttl; // of a refusal: how long the holder's lease lasts at most
+    /// Of a grant, by a store that can count.
+    std::optional<fencing_token> fence;
+    /// Of a refusal: how long the holder's lease lasts at most, if the store says so.
+    std::optional<std::chrono::milliseconds> holder_ttl;
 };
 
 /// What a backend knows of a lease.
 struct lease_info {
+    /// Of its holder.
     std::string token;
+    /// The number of its grant; none when the store does not count.
     std::optional<fencing_token> fence;
+    /// How long it lasts yet; none when the store does not say.
     std::optional<std::chrono::milliseconds> remaining;
+    /// The text that its holder has given with it; empty when the store does not keep it.
     std::string metadata;
 };
 

@@ -12,6 +12,7 @@ inline constexpr std::chrono::milliseconds forever = (std::chrono::milliseconds:
 
 /// What holds for every lease of a `distributed_lock` that does not say otherwise.
 struct distributed_lock_options {
+    /// The time to live of a lease that is asked for without one.
     std::chrono::milliseconds default_ttl{30'000};
     /// How long `acquire` waits at most, a backend that hangs included.
     std::chrono::milliseconds max_wait{30'000};
@@ -23,16 +24,22 @@ struct distributed_lock_options {
 
 /// What holds for one lease. A duration that is not given is the lock's.
 struct acquire_options {
-    std::optional<std::chrono::milliseconds> ttl{}; // from 10 ms to 366 days
-    std::optional<std::chrono::milliseconds> max_wait{}; // 0: one attempt
+    /// The time to live, from 10 ms to 366 days.
+    std::optional<std::chrono::milliseconds> ttl{};
+    /// How long `acquire` waits at most; 0: one attempt.
+    std::optional<std::chrono::milliseconds> max_wait{};
+    /// How often a waiting `acquire` asks the store.
     std::optional<std::chrono::milliseconds> poll_interval{};
-    bool renew = false; // keep it, by extending it in time, until it is released
-    std::optional<std::chrono::milliseconds> renew_interval{}; // a third of the ttl
-    std::optional<std::chrono::milliseconds>
-        max_hold{}; // no renewal later than this after the grant
-    std::optional<std::chrono::milliseconds>
-        stop_margin{}; // how long before its end `lost_token` stops
-    std::string_view metadata{}; // for hooks, and for a store that takes it; copied by the call
+    /// Keep it, by extending it in time, until it is released.
+    bool renew = false;
+    /// How long after one renewal the next one comes: a third of the ttl if not given, half of it at most.
+    std::optional<std::chrono::milliseconds> renew_interval{};
+    /// No renewal later than this after the grant.
+    std::optional<std::chrono::milliseconds> max_hold{};
+    /// How long before its end `lost_token` stops; not at all before it if not given.
+    std::optional<std::chrono::milliseconds> stop_margin{};
+    /// For hooks, and for a store that takes it; copied by the call.
+    std::string_view metadata{};
 };
 
 } // namespace amux

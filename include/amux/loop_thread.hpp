@@ -26,6 +26,7 @@ public:
         thread_.join();
     }
 
+    /// The loop that the thread runs.
     event_loop& loop() noexcept { return loop_; }
 
 private:

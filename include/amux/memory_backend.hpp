@@ -45,14 +45,22 @@ public:
     memory_backend& operator=(memory_backend&&) noexcept;
     ~memory_backend();
 
+    /// As `lock_backend` says; gives a fence. A ttl that is not above zero is `permanent` trouble.
     ready<acquire_result> acquire(std::string_view key, std::string_view token,
                                   std::chrono::milliseconds ttl, std::string_view metadata = {});
+    /// As `lock_backend` says.
     ready<bool> extend(std::string_view key, std::string_view token, std::chrono::milliseconds ttl);
+    /// As `lock_backend` says. Resumes: who waits for the release of this key, at its own place.
     ready<bool> release(std::string_view key, std::string_view token);
+    /// As `lock_backend` says.
     ready<std::optional<std::string>> get(std::string_view key) const;
+    /// Who holds the key, and all that is known of the lease; none for a free key.
     ready<std::optional<lease_info>> inspect(std::string_view key) const;
 
-    /// Resumes: on the thread that releases or stops, after the internal lock is dropped.
+    /// Waits until the key is released, at once when it is free, or until it is stopped.
+    ///
+    /// Resumes: at the coroutine's own place; without one on the thread that releases or stops, after the internal lock is
+    ///   dropped.
     release_awaiter wait_for_release(std::string_view key, std::stop_token stop = {});
 
     /// How many leases are alive.
@@ -74,6 +82,7 @@ struct memory_backend::ready {
 /// What `wait_for_release` gives to `co_await`: in the frame of who waits, under the store's lock while it is in a list.
 class memory_backend::release_awaiter : scheduler::node {
 public:
+    /// For `memory_backend`.
     release_awaiter(store& s, std::string_view key, std::stop_token stop)
         : node{&resume}, store_{s}, key_{key}, stop_{std::move(stop)}
     {}

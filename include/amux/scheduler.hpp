@@ -17,13 +17,16 @@ class root_list;
 /// keeps it alive until it has run or `cancel` has taken it out. Nothing here allocates.
 class scheduler {
 public:
+    /// Of `amux::clock`, whatever clock the port reads.
     using time_point = clock::time_point;
 
     /// One thing to run, once. It belongs to whoever posts it; a port uses its fields while it is queued.
     class node {
     public:
+        /// What `run` calls, with the node itself.
         using function = void (*)(node&) noexcept;
 
+        /// Queued nowhere.
         explicit node(function f) noexcept : function_{f} {}
         node(const node&) = delete;
         node& operator=(const node&) = delete;
@@ -32,11 +35,18 @@ public:
         void run() noexcept { function_(*this); }
 
         // For the port's own use, from `post` or `schedule_at` until the node runs or is cancelled.
+
+        /// A link.
         node* next = nullptr;
+        /// A link.
         node* prev = nullptr;
+        /// A link, for a heap.
         node* child = nullptr;
+        /// When it is due.
         time_point due{};
+        /// A number, to keep equal ones in order.
         std::uint64_t order = 0;
+        /// Where it is queued; a port sets it to null when it takes the node out.
         void* queue = nullptr;
 
     private:

@@ -12,25 +12,36 @@ namespace amux {
 
 /// Who holds and who waits for one thing, at one moment.
 struct lock_counts {
-    std::optional<lock_mode> mode; // none: not held
-    std::size_t holders = 0; // granted, whether resumed yet or not
+    /// How it is held; none: it is not.
+    std::optional<lock_mode> mode;
+    /// Granted, whether resumed yet or not.
+    std::size_t holders = 0;
+    /// Requests that wait; one that has reserved it and waits for others counts.
     std::size_t waiters = 0;
-    std::size_t granted_not_resumed = 0; // of the holders
+    /// Of the holders.
+    std::size_t granted_not_resumed = 0;
 };
 
+/// Who holds and who waits for one key.
 template <class Key>
 struct key_snapshot : lock_counts {
+    /// Copies the key.
     key_snapshot(const lock_counts& counts, const Key& k) : lock_counts{counts}, key(k) {}
+    /// A copy.
     Key key;
 };
 
 /// The state of a mux at one moment, for people: `<amux/format.hpp>` prints it.
 template <class Key>
 struct mux_snapshot {
+    /// The option `name`.
     std::string name;
+    /// Whether `close()` was called.
     bool closed = false;
-    lock_counts whole; // locks without a key
-    std::vector<key_snapshot<Key>> keys; // held or waited for, in no order
+    /// Locks without a key.
+    lock_counts whole;
+    /// Those that are held or waited for, in no order.
+    std::vector<key_snapshot<Key>> keys;
 };
 
 } // namespace amux

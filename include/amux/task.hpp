@@ -222,7 +222,9 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
     static_assert(!std::is_rvalue_reference_v<T>, "a task gives a value, an lvalue or void");
 
 public:
+    /// What makes a function that returns it a coroutine.
     using promise_type = detail::task_promise<T>;
+    /// What `co_await` gives.
     using value_type = T;
 
     /// Empty: only to be assigned to, or destroyed.
@@ -251,6 +253,7 @@ public:
 
     /// Whether there is a coroutine to await.
     bool valid() const noexcept { return handle_ != nullptr; }
+    /// As `valid`.
     explicit operator bool() const noexcept { return valid(); }
 
 private:

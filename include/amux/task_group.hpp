@@ -31,6 +31,7 @@ class task_group {
 public:
     class join_awaiter;
 
+    /// Without tasks. They will run on `where`.
     explicit task_group(scheduler& where) noexcept : scheduler_{where} {}
     task_group(const task_group&) = delete;
     task_group& operator=(const task_group&) = delete;
@@ -69,6 +70,7 @@ private:
 class [[nodiscard("a join does nothing until it is awaited")]] task_group::join_awaiter
     : scheduler::node {
 public:
+    /// For `task_group`.
     explicit join_awaiter(task_group& g) noexcept : node{&run_queued}, group_{g} {}
     join_awaiter(const join_awaiter&) = delete;
     join_awaiter& operator=(const join_awaiter&) = delete;

@@ -12,18 +12,26 @@ namespace amux {
 
 /// What an observer is told of one request. Lifetime: valid during the call.
 struct lock_observation {
-    const void* request; // the same from the wait to the grant; null for one that did not wait
-    const void* key; // a `const Key*`; null for the whole mux and for several keys
-    std::size_t keys; // how many; 0 for the whole mux and for an empty set
+    /// The same from the wait to the grant; null for one that did not wait.
+    const void* request;
+    /// A `const Key*`; null for the whole mux and for several keys.
+    const void* key;
+    /// How many; 0 for the whole mux and for an empty set.
+    std::size_t keys;
+    /// How it is asked for, or held.
     lock_mode mode;
+    /// It is for the whole mux.
     bool whole;
 };
 
 /// Sees nothing and costs nothing. An observer of your own has the same members; they are called with internal locks of
 /// the mux held, in the order in which things happen, and must not throw nor call the mux.
 struct no_observer {
+    /// A request begins to wait.
     void on_wait(const lock_observation&) noexcept {}
+    /// A request is granted, at once or after a wait.
     void on_grant(const lock_observation&) noexcept {}
+    /// A lock is given back.
     void on_release(const lock_observation&) noexcept {}
 };
 
@@ -35,11 +43,16 @@ struct no_observer {
 ///                         different parts do not meet. A lock on the whole mux takes them all;
 ///   `collisions_to_grow`  a mux starts with one part, and is divided when its mutex was found taken so many times.
 struct multi_threaded {
+    /// Spins briefly, then yields.
     using mutex = detail::spin_lock;
+    /// The standard's.
     template <class T>
     using atomic = std::atomic<T>;
+    /// None.
     using observer = no_observer;
+    /// What a lock on the whole mux costs, against how seldom threads meet.
     static constexpr std::size_t shards = 16;
+    /// So a mux that one thread uses stays small.
     static constexpr unsigned collisions_to_grow = 10;
 };
 
@@ -115,11 +128,16 @@ private:
 ///
 /// Stops must come from that thread too. Without NDEBUG, use by another thread ends the program with a message.
 struct single_threaded {
+    /// None; without NDEBUG it tells when a second thread comes.
     using mutex = detail::thread_check;
+    /// A plain value.
     template <class T>
     using atomic = detail::plain<T>;
+    /// None.
     using observer = no_observer;
+    /// Nobody meets anybody.
     static constexpr std::size_t shards = 1;
+    /// It never grows.
     static constexpr unsigned collisions_to_grow = 0;
 };
 

@@ -4,7 +4,7 @@
 
 usage: run.py [CHECK...]
 
-Checks: layers snippets words format headers light compile_fail tidy
+Checks: layers snippets words doxygen format headers light compile_fail tidy
 """
 import pathlib
 import re
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import compile_fail
+import doxygen
 import layers
 import snippets
 import words
@@ -103,6 +104,7 @@ CHECKS = {
     "layers": lambda: list_check("layers", layers.check),
     "snippets": lambda: list_check("snippets", snippets.check),
     "words": lambda: list_check("words", words.check),
+    "doxygen": lambda: list_check("doxygen", doxygen.check),
     "format": format_check,
     "headers": headers_check,
     "light": light_check,

@@ -21,10 +21,12 @@ namespace amux::detail {
 /// empty; any other use of it, and its destruction, end the program with a message. It never releases anything.
 template <class Body>
 class [[nodiscard("the lock is released at once when its guard is dropped")]] mux_guard {
-public:
-    using key_type = typename Body::key_type;
     using entry = typename Body::entry;
     using block = typename Body::block;
+
+public:
+    /// What is locked by name.
+    using key_type = typename Body::key_type;
 
     /// Owns nothing.
     mux_guard() noexcept = default;
@@ -98,7 +100,9 @@ public:
             body_->downgrade(*e);
     }
 
+    /// Whether there is something to release.
     bool owns_lock() const noexcept { return body_ && self_ == this; }
+    /// As `owns_lock`.
     explicit operator bool() const noexcept { return owns_lock(); }
 
     /// How it holds; `shared` when it owns nothing.

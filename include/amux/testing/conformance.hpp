@@ -13,10 +13,14 @@
 
 namespace amux::testing {
 
+/// How a backend stands to one sentence of the law.
 struct conformance_result {
-    std::string name; // the sentence of the law, in words
+    /// The sentence, in words.
+    std::string name;
+    /// Whether it keeps it.
     bool ok = false;
-    std::string message; // of a failure
+    /// What went wrong; empty when nothing did.
+    std::string message;
 };
 
 namespace detail {

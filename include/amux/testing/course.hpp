@@ -14,6 +14,7 @@
 
 namespace amux::testing {
 
+/// The calls of a backend, as `lock_backend` and `notifying_backend` name them; `wait` is `wait_for_release`.
 enum class operation : unsigned char { acquire, extend, release, get, inspect, wait };
 
 /// "acquire", "extend", "release", "get", "inspect" or "wait".
@@ -25,13 +26,19 @@ constexpr const char* to_string(operation o) noexcept
 
 /// How a call goes: when the store carries it out, when its caller hears, and what. Times count from the call.
 struct course {
+    /// What times are given in.
     using milliseconds = std::chrono::milliseconds;
+    /// A time that does not come.
     static constexpr milliseconds never = (milliseconds::max)();
 
-    milliseconds acts_after{}; // `never`: not at all
-    milliseconds answers_after{}; // `never`: when the test says so
-    std::exception_ptr error; // what the caller gets instead of the answer
+    /// When the store carries it out; `never`: not at all.
+    milliseconds acts_after{};
+    /// When its caller hears; `never`: when the test says so.
+    milliseconds answers_after{};
+    /// What the caller gets instead of the answer.
+    std::exception_ptr error;
 
+    /// Carried out and answered at once.
     static course at_once() { return {}; }
     /// Carried out at once; the answer takes `d`.
     static course late(milliseconds d) { return {{}, d, nullptr}; }
@@ -68,6 +75,7 @@ struct course {
     /// Nothing happens before the test says so: `act`, `answer`, `fail`.
     static course held() { return {never, never, nullptr}; }
 
+    /// A `backend_error`, for `error`.
     static std::exception_ptr trouble(backend_error_kind kind, const std::string& message)
     {
         return std::make_exception_ptr(backend_error{kind, message});
@@ -76,15 +84,24 @@ struct course {
 
 /// What the log of a scripted backend tells of a call.
 struct backend_call {
-    std::size_t number = 0; // from 1, over all operations
+    /// From 1, over all operations.
+    std::size_t number = 0;
+    /// Which call it is.
     operation op{};
+    /// As it was called.
     std::string key;
+    /// As it was called; empty for `get`, `inspect` and `wait`.
     std::string token;
+    /// As it was called; zero where there is none.
     std::chrono::milliseconds ttl{};
+    /// As it was called; empty where there is none.
     std::string metadata;
-    clock::time_point at; // of the call
-    std::optional<clock::time_point> acted; // when the store has carried it out
-    std::optional<clock::time_point> answered; // when its caller has heard
+    /// When it was called.
+    clock::time_point at;
+    /// When the store has carried it out.
+    std::optional<clock::time_point> acted;
+    /// When its caller has heard.
+    std::optional<clock::time_point> answered;
 };
 
 } // namespace amux::testing

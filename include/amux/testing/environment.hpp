@@ -23,6 +23,7 @@ namespace amux::testing {
 
 /// Where a backend is tested: who runs its operations, and how its time passes.
 struct environment {
+    /// What times are given in.
     using milliseconds = std::chrono::milliseconds;
 
     /// Runs a task, which throws nothing, to its end on this thread. Throws when it will not end.

@@ -22,21 +22,29 @@ namespace amux::testing {
 
 /// Something that a process saw of a lease. A call is one acquisition, under a name that is its own in its process.
 struct history_event {
+    /// What happened.
     enum class kind : unsigned char {
-        asked, // the call begins
-        granted, // `fence`, if any, and `until`: when belief ends
-        believes, // from now on until `until`, sooner or later than before
-        ended, // of what was granted: by release, by loss
-        failed, // the call ends without a grant
-        died, // the process: every call of it is over; key and call are empty
+        asked, ///< the call begins
+        granted, ///< `fence`, if any, and `until`: when belief ends
+        believes, ///< from now on until `until`, sooner or later than before
+        ended, ///< of what was granted: by release, by loss
+        failed, ///< the call ends without a grant
+        died, ///< the process: every call of it is over; key and call are empty
     };
 
+    /// Which of these.
     kind what{};
+    /// When.
     clock::time_point at;
+    /// Who saw it.
     std::string process;
+    /// Of the lease.
     std::string key;
+    /// The name of the acquisition, its own in its process.
     std::string call;
+    /// Of a grant, by a store that can count.
     std::optional<fencing_token> fence{};
+    /// Of `granted` and `believes`: when belief ends.
     clock::time_point until{};
 };
 
@@ -47,15 +55,19 @@ struct history_event {
 /// A belief ends when the last `until` that was known has come, at the end of its call, or with its process.
 class history {
 public:
+    /// What happens in one.
     using kind = history_event::kind;
 
     /// Events of one process in its order; those of different processes too, where their times are equal.
     void add(history_event e) { events_.push_back(std::move(e)); }
     /// Reads one event a line. Returns: how many lines, empty ones left out, were none; they are ignored.
     std::size_t add_lines(std::string_view text);
+    /// What `to_line` has written; none when the line is no event.
     static std::optional<history_event> from_line(std::string_view line);
+    /// The event as a line of text, without its end.
     static std::string to_line(const history_event& e);
 
+    /// How many events there are.
     std::size_t size() const noexcept { return events_.size(); }
 
     /// What is wrong, each with the lines that show it; empty when nothing is:

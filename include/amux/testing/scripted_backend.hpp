@@ -37,18 +37,25 @@ public:
     template <class T>
     class answer_awaiter;
 
+    /// Empty; `time` carries its answers, and rules when its leases expire.
     explicit scripted_backend(scheduler& time) : scripted_calls{time}, store_{std::as_const(time)}
     {}
     ~scripted_backend() override { end_all(); }
 
     // The backend.
 
+    /// As `lock_backend` says, when its course says so; so for the others.
     answer_awaiter<acquire_result> acquire(std::string_view key, std::string_view token,
                                            milliseconds ttl, std::string_view metadata = {});
+    /// As `lock_backend` says.
     answer_awaiter<bool> extend(std::string_view key, std::string_view token, milliseconds ttl);
+    /// As `lock_backend` says.
     answer_awaiter<bool> release(std::string_view key, std::string_view token);
+    /// As `lock_backend` says.
     answer_awaiter<std::optional<std::string>> get(std::string_view key);
+    /// As `inspecting_backend` says.
     answer_awaiter<std::optional<lease_info>> inspect(std::string_view key);
+    /// As `notifying_backend` says.
     task<> wait_for_release(std::string_view key, std::stop_token stop = {});
 
     // The store, seen from outside.
@@ -58,6 +65,7 @@ public:
     {
         return store_.get(key).await_resume();
     }
+    /// How many leases are alive.
     std::size_t size() const { return store_.size(); }
     /// Frees a key, whoever holds it: what an administrator does, or a store that has lost its data.
     void drop(std::string_view key)
@@ -84,16 +92,21 @@ private:
 /// The same store, and the same script, for a lock that may use no more than the four operations, and only yes and no.
 class plain_scripted_backend {
 public:
+    /// What times are given in.
     using milliseconds = std::chrono::milliseconds;
 
     /// Lifetime: `all` outlives it.
     explicit plain_scripted_backend(scripted_backend& all) noexcept : all_{&all} {}
 
+    /// As `scripted_backend` does it; gives yes or no.
     scripted_backend::answer_awaiter<bool> acquire(std::string_view key, std::string_view token,
                                                    milliseconds ttl);
+    /// As `scripted_backend` does it.
     scripted_backend::answer_awaiter<bool> extend(std::string_view key, std::string_view token,
                                                   milliseconds ttl);
+    /// As `scripted_backend` does it.
     scripted_backend::answer_awaiter<bool> release(std::string_view key, std::string_view token);
+    /// As `scripted_backend` does it.
     scripted_backend::answer_awaiter<std::optional<std::string>> get(std::string_view key);
 
 private:
@@ -104,6 +117,7 @@ private:
 template <class T>
 class scripted_backend::answer_awaiter {
 public:
+    /// For `scripted_backend`.
     explicit answer_awaiter(std::shared_ptr<request> r) noexcept : request_{std::move(r)} {}
     answer_awaiter(answer_awaiter&&) noexcept = default;
     answer_awaiter& operator=(answer_awaiter&&) = delete;

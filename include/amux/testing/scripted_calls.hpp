@@ -30,6 +30,7 @@ protected:
     struct request;
 
 public:
+    /// What times are given in.
     using milliseconds = std::chrono::milliseconds;
 
     scripted_calls(const scripted_calls&) = delete;
@@ -58,6 +59,7 @@ public:
     /// The calls of `op` ever.
     std::size_t count(operation op) const noexcept { return counts_[index(op)]; }
     std::size_t count() const noexcept { return last_number_; }
+    /// Empties the log; the numbers go on.
     void forget_calls() noexcept { log_.clear(); }
     /// For tests with so many calls that their log would not fit: only `count` goes on.
     void keep_no_log() noexcept
