@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file two threads may meet inside a lock, lose a wake-up or touch what the other has destroyed.
 #include "support/foreign_coroutine.hpp"
+#include "support/partner.hpp"
 #include "support/request.hpp"
 #include "support/scale.hpp"
 
@@ -19,7 +20,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,89 +32,11 @@
 using namespace std::chrono_literals;
 using amux::asyncmux;
 using support::fire_and_forget;
+using support::outcome;
+using support::partner;
 using support::request;
 using support::scaled;
-
-namespace {
-
-/// A second thread that does one thing each time it is told to, at the same moment as this one does another.
-class partner {
-public:
-    explicit partner(std::function<void()> work) : thread_{[this, work] { run(work); }} {}
-    ~partner()
-    {
-        told_.store(-1);
-        thread_.join();
-    }
-
-    /// Lets it do its thing, while this thread does `own`; later by a little more each round, now here, now there.
-    template <class F>
-    void race(F own)
-    {
-        const int round = told_.load(std::memory_order_relaxed) + 1;
-        spin_there_.store(round % 3 == 0 ? round % 300 : 0, std::memory_order_relaxed);
-        told_.store(round, std::memory_order_release);
-        spin(round % 3 == 1 ? round % 500 : 0);
-        own();
-        while (done_.load(std::memory_order_acquire) != round)
-            std::this_thread::yield();
-    }
-
-private:
-    void run(const std::function<void()>& work)
-    {
-        for (int seen = 0;;) {
-            const int told = told_.load(std::memory_order_acquire);
-            if (told < 0)
-                return;
-            if (told == seen) {
-                std::this_thread::yield();
-                continue;
-            }
-            seen = told;
-            spin(spin_there_.load(std::memory_order_relaxed));
-            work();
-            done_.store(seen, std::memory_order_release);
-        }
-    }
-    static void spin(int times)
-    {
-        for (std::atomic<int> i{0}; i.load(std::memory_order_relaxed) < times;)
-            i.fetch_add(1, std::memory_order_relaxed);
-    }
-
-    std::atomic<int> told_{0};
-    std::atomic<int> done_{0};
-    std::atomic<int> spin_there_{0};
-    std::thread thread_;
-};
-
-/// How one request has ended.
-struct outcome {
-    std::atomic<int> granted{0};
-    std::atomic<int> refused{0};
-    bool over() const { return granted.load() + refused.load() != 0; }
-    bool once() const { return granted.load() + refused.load() == 1; }
-    void wait() const
-    {
-        while (!over())
-            std::this_thread::yield();
-    }
-};
-
-template <class Operation>
-fire_and_forget waits(Operation asked, outcome& end, long& data)
-{
-    try {
-        auto g = co_await std::move(asked);
-        ++data; // plain, under the lock
-        ++end.granted;
-    } catch (const amux::lock_error&) {
-        ++end.refused;
-    }
-}
-
-} // namespace
+using support::waits;
 
 TEST_CASE("asyncmux: of a grant and a stop at the same moment exactly one happens",
           "[asyncmux][stress]")
@@ -268,7 +190,7 @@ struct divided : amux::multi_threaded {
 };
 
 template <class Mux>
-fire_and_forget destroys_mux(std::unique_ptr<Mux>& mux, amux::scheduler& where, outcome& end)
+fire_and_forget destroys_mux(std::unique_ptr<Mux>& mux, amux::scheduler* where, outcome& end)
 {
     {
         auto whole = co_await mux->lock().resume_on(where);
@@ -278,7 +200,7 @@ fire_and_forget destroys_mux(std::unique_ptr<Mux>& mux, amux::scheduler& where, 
 }
 
 template <class Mux>
-void destroy_while_released()
+void destroy_while_released(bool on_loop)
 {
     amux::loop_thread there;
     std::unique_ptr<Mux> mux;
@@ -289,7 +211,7 @@ void destroy_while_released()
         auto ours = mux->try_lock(1);
         theirs = mux->try_lock_all(2, 3, 4, 5);
         outcome end;
-        destroys_mux(mux, there.loop(), end);
+        destroys_mux(mux, on_loop ? &there.loop() : nullptr, end);
         releaser.race([&] { ours.unlock(); });
         end.wait();
         REQUIRE(mux == nullptr);
@@ -301,8 +223,9 @@ void destroy_while_released()
 TEST_CASE("asyncmux: a resumed waiter destroys the mux while a releaser is on its way out",
           "[asyncmux][stress]")
 {
-    destroy_while_released<asyncmux<int>>();
-    destroy_while_released<asyncmux<int, divided>>();
+    const bool on_loop = GENERATE(true, false); // or inside one of the two releases
+    destroy_while_released<asyncmux<int>>(on_loop);
+    destroy_while_released<asyncmux<int, divided>>(on_loop);
 }
 
 namespace {
