@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -24,9 +25,10 @@
 
 namespace support {
 
-/// A TCP proxy on loopback, on a thread of its own, that misbehaves as it is told, at once and on every connection.
+/// A TCP proxy on loopback, on a thread of its own, that misbehaves as it is told, on every connection.
 ///
-/// Thread-safe. It knows where messages end, so that a reply can be lost, repeated or late as a whole.
+/// A fault is in force when the call for it returns. It knows where messages end, so that a reply can be lost, repeated
+/// or late as a whole. Thread-safe, though not to be called by a filter.
 class tcp_proxy {
 public:
     enum way : unsigned char { to_server, to_client };
@@ -155,32 +157,39 @@ private:
     template <class F>
     void tell(F f)
     {
-        {
-            const std::lock_guard hold{mutex_};
-            f(controls_);
-        }
+        std::unique_lock hold{mutex_};
+        f(controls_);
+        const int mine = ++told_;
         wake_();
+        heard_it_.wait(hold, [&] { return heard_ >= mine; });
     }
 
     void run()
     {
         int resets = 0;
         for (;;) {
-            controls now;
-            {
-                const std::lock_guard hold{mutex_};
-                now = controls_;
-            }
-            if (now.end)
-                break;
-            if (std::exchange(resets, now.resets) < now.resets) {
+            std::unique_lock hold{mutex_};
+            const controls now = controls_;
+            const int heard = told_;
+            hold.unlock();
+
+            if (now.end || std::exchange(resets, now.resets) < now.resets) {
                 for (pair& p : pairs_)
                     p.broken = true;
             }
+            remove_ended();
             if (now.refuse)
                 listener_.close();
             else if (!listener_)
                 listener_ = listen_on_loopback(port_);
+
+            hold.lock();
+            heard_ = heard;
+            hold.unlock();
+            heard_it_.notify_all();
+            if (now.end)
+                return;
+
             wait(now);
             wake_.clear();
             while (listener_ && accept_one()) {
@@ -189,20 +198,21 @@ private:
                 move(p, to_server, now);
                 move(p, to_client, now);
             }
-            pairs_.remove_if([](pair& p) {
-                if (p.broken) {
-                    reset(p.client);
-                    reset(p.server);
-                }
-                return p.broken || (p.streams[0].ended && p.streams[0].queue.empty() &&
-                                    p.streams[1].ended && p.streams[1].queue.empty());
-            });
-            connected_ = static_cast<int>(pairs_.size());
+            remove_ended();
         }
-        for (pair& p : pairs_) {
-            reset(p.client);
-            reset(p.server);
-        }
+    }
+
+    void remove_ended()
+    {
+        pairs_.remove_if([](pair& p) {
+            if (p.broken) {
+                reset(p.client);
+                reset(p.server);
+            }
+            return p.broken || (p.streams[0].ended && p.streams[0].queue.empty() &&
+                                p.streams[1].ended && p.streams[1].queue.empty());
+        });
+        connected_ = static_cast<int>(pairs_.size());
     }
 
     void wait(const controls& now)
@@ -212,8 +222,6 @@ private:
             fds.push_back({listener_.get(), POLLIN, 0});
         auto due = time_point::max();
         for (pair& p : pairs_) {
-            if (p.broken)
-                due = time_point::min();
             for (const way w : {to_server, to_client}) {
                 const stream& s = p.streams[w];
                 if (now.stalled[w])
@@ -358,7 +366,10 @@ private:
     descriptor listener_;
     wake_up wake_;
     std::mutex mutex_;
+    std::condition_variable heard_it_;
     controls controls_;
+    int told_ = 0;
+    int heard_ = 0; // of what was told
     std::array<std::atomic<int>, 2> lose_{};
     std::array<std::atomic<int>, 2> repeat_{};
     std::array<std::atomic<int>, 2> messages_{};
