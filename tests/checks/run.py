@@ -4,9 +4,10 @@
 
 usage: run.py [CHECK...]
 
-Checks: layers snippets words doxygen format headers light compile_fail tidy
+Checks: layers snippets words doxygen format headers light atomics compile_fail tidy
 """
 import pathlib
+import platform
 import re
 import shutil
 import sys
@@ -81,6 +82,36 @@ def light_check():
         f"asyncmux.hpp: {lines} preprocessed lines, must stay below {LIGHT_LIMIT}"]
 
 
+def atomics_check():
+    """A mux for one thread pays for none: no atomic instruction stands in what it compiles to."""
+    source = """
+        #include <amux/asyncmux.hpp>
+        using mux = amux::asyncmux<int, amux::%s>;
+        void use(mux& m, mux::guard& g, const int (&keys)[3])
+        {
+            g = m.try_lock(1);
+            g.downgrade();
+            g = m.try_lock_all(keys);
+            g = m.try_lock();
+            g.unlock();
+            m.close();
+            (void)m.tracked_keys();
+        }
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        print("atomics: reads the instructions of x86 only, skipped")
+        return
+    for policy, wanted in (("single_threaded", False), ("multi_threaded", True)):
+        code, output = run(["g++", "-std=c++20", "-O2", "-DNDEBUG", "-I", INCLUDE, "-S", "-o", "-",
+                            "-x", "c++", "-"], source % policy)
+        found = re.findall(r"^\t(?:lock\b.*|xchg\w*\t.*\(.*|mfence)$", output, re.M)
+        if code != 0:
+            yield f"atomics: {policy}", [output]
+        else:
+            yield f"atomics: {policy}", [] if bool(found) == wanted else [
+                *found, f"{len(found)} atomic instructions"]
+
+
 def tidy_check():
     """One file with every header, and the examples, which use them as people do."""
     if not shutil.which("clang-tidy-19"):
@@ -108,6 +139,7 @@ CHECKS = {
     "format": format_check,
     "headers": headers_check,
     "light": light_check,
+    "atomics": atomics_check,
     "compile_fail": compile_fail.results,
     "tidy": tidy_check,
 }

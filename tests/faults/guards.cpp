@@ -18,6 +18,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -175,6 +176,23 @@ TEST_CASE("guard: it releases while an exception passes, and resumes whom it gra
     } catch (const std::runtime_error&) {
     }
     CHECK(waiter.state() == "owns");
+}
+
+TEST_CASE("guard: it may be released on a thread that knows nothing of who took it",
+          "[asyncmux][guard][threads]")
+{
+    const auto release_elsewhere = [](guard g) {
+        std::thread{[&g] { guard{std::move(g)}.unlock(); }}.join();
+    };
+    asyncmux<> mux{{.prevent_reentrancy = GENERATE(false, true)}};
+    request waiter{mux.lock("k")};
+    waiter.unlock();
+    release_elsewhere(mux.try_lock("k"));
+    release_elsewhere(mux.try_lock_all("k", "l"));
+    request holder{mux.lock()};
+    request next{mux.lock("k")};
+    release_elsewhere(std::move(holder.guard()));
+    CHECK(next.state() == "owns");
 }
 
 TEST_CASE("guard: downgrade lets the readers in and keeps the writers out", "[asyncmux][guard]")

@@ -18,6 +18,21 @@ namespace {
 
 std::atomic<std::size_t> made{0};
 std::atomic<std::ptrdiff_t> live{0};
+thread_local std::size_t until_none = 0; // calls; 0: there is memory
+thread_local bool missed = false;
+
+/// Whether this call finds none.
+[[maybe_unused]] bool none_left() noexcept
+{
+    if (until_none == 0)
+        return false;
+    if (until_none > 1) {
+        --until_none;
+        return false;
+    }
+    missed = true;
+    return true;
+}
 
 void* counted(void* p) noexcept
 {
@@ -30,12 +45,14 @@ void* counted(void* p) noexcept
 
 [[maybe_unused]] void* allocate(std::size_t size) noexcept
 {
-    return counted(std::malloc(size != 0 ? size : 1));
+    return none_left() ? nullptr : counted(std::malloc(size != 0 ? size : 1));
 }
 
 [[maybe_unused]] void* allocate(std::size_t size, std::align_val_t alignment) noexcept
 {
     const auto a = static_cast<std::size_t>(alignment);
+    if (none_left())
+        return nullptr;
     return counted(std::aligned_alloc(a, (size + a - 1) / a * a));
 }
 
@@ -65,6 +82,21 @@ std::size_t allocations() noexcept
 std::ptrdiff_t live_allocations() noexcept
 {
     return live.load(std::memory_order_relaxed);
+}
+
+no_memory::no_memory(std::size_t nth) noexcept
+{
+    missed = false;
+    until_none = nth;
+}
+no_memory::~no_memory()
+{
+    until_none = 0;
+}
+
+bool no_memory::was_missed() const noexcept
+{
+    return missed;
 }
 
 } // namespace support
