@@ -4,7 +4,7 @@
 
 usage: run.py [CHECK...]
 
-Checks: layers snippets words doxygen format headers light atomics compile_fail tidy
+Checks: layers snippets words links doxygen format headers light atomics compile_fail tidy
 """
 import pathlib
 import platform
@@ -16,6 +16,7 @@ import tempfile
 import compile_fail
 import doxygen
 import layers
+import links
 import snippets
 import words
 from common import INCLUDE, WARNINGS, files, headers, in_parallel, run
@@ -135,6 +136,7 @@ CHECKS = {
     "layers": lambda: list_check("layers", layers.check),
     "snippets": lambda: list_check("snippets", snippets.check),
     "words": lambda: list_check("words", words.check),
+    "links": lambda: list_check("links", links.check),
     "doxygen": lambda: list_check("doxygen", doxygen.check),
     "format": format_check,
     "headers": headers_check,

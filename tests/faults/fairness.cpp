@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -362,26 +363,71 @@ TEST_CASE("asyncmux: a writer that is stopped over and over does not cost those 
     CHECK(readers.back().state() == "owns");
 }
 
+namespace {
+
+template <class F>
+std::chrono::steady_clock::duration time_of(F f)
+{
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::steady_clock::now() - start;
+}
+
+/// The best of several times: it was not interrupted.
+template <class F>
+std::chrono::steady_clock::duration best_of(F f)
+{
+    auto best = f();
+    for (int round = 0; round != 6; ++round)
+        best = (std::min)(best, f());
+    return best;
+}
+
+} // namespace
+
 TEST_CASE("asyncmux: a lock on the whole mux costs the same however many keys are held",
           "[asyncmux][fairness][cost]")
 {
-    const int many = 50000;
     const auto time_of_locks = [](int keys) {
         asyncmux<int> mux;
         std::vector<asyncmux<int>::guard> readers;
         for (int i = 0; i != keys; ++i)
             readers.push_back(mux.try_lock_shared(i));
-        auto best = (std::chrono::steady_clock::duration::max)();
-        for (int round = 0; round != 20; ++round) { // the best one was not interrupted
-            const auto start = std::chrono::steady_clock::now();
-            for (int i = 0; i != 100; ++i) {
-                const auto all = mux.try_lock_shared();
-                REQUIRE(all);
-            }
-            best = std::min(best, std::chrono::steady_clock::now() - start);
-        }
-        return best;
+        bool all = true;
+        const auto time = best_of([&] {
+            return time_of([&] {
+                for (int i = 0; i != 100; ++i)
+                    all = mux.try_lock_shared() && all;
+            });
+        });
+        CHECK(all);
+        return time;
     };
     // One that looked at every key would take hundreds of times as long.
-    CHECK(time_of_locks(many) < 50 * time_of_locks(2));
+    CHECK(time_of_locks(50000) < 50 * time_of_locks(2));
+}
+
+TEST_CASE("asyncmux: a set of keys, a close and a snapshot cost what they name",
+          "[asyncmux][fairness][cost]")
+{
+    const int which = GENERATE(0, 1, 2);
+    const auto best_time = [which](std::size_t count) {
+        std::vector<int> keys(count);
+        std::iota(keys.begin(), keys.end(), 0);
+        return best_of([&] {
+            asyncmux<int> mux;
+            asyncmux<int>::guard all;
+            const auto take_all = [&] { all = mux.try_lock_all(keys); };
+            if (which == 0)
+                return time_of(take_all);
+            take_all();
+            support::requests<asyncmux<int>> waiters;
+            for (const int k : keys)
+                waiters.emplace_back(mux.lock(which == 1 ? k : k % 3));
+            return which == 1 ? time_of([&] { mux.close(); })
+                              : time_of([&] { REQUIRE(mux.snapshot().keys.size() == count); });
+        });
+    };
+    // Sixteen times as many do not fit into the caches any more; so they take longer, but do not look at each other.
+    CHECK(best_time(32000) < (which == 1 ? 400 : 1500) * best_time(2000));
 }
