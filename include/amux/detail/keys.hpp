@@ -219,8 +219,10 @@ auto keep_range(R&& r)
 /// Spreads a hash over all bits: the upper ones choose the shard, the lower ones the bucket.
 inline std::uint64_t mixed(std::size_t hash) noexcept
 {
+    // A multiplication carries upwards only: bits that stand high are folded down first, and brought down after it.
+    const std::uint64_t all{hash};
     const std::uint64_t h =
-        std::uint64_t{hash} * 0x9E3779B97F4A7C15u; // 2^64 divided by the golden ratio (Knuth)
+        (all ^ (all >> 32)) * 0x9E3779B97F4A7C15u; // 2^64 divided by the golden ratio (Knuth)
     return h ^ (h >> 32);
 }
 
