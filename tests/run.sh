@@ -49,7 +49,7 @@ install_for() {
         esac
     done
     tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \
-        $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
+        libhiredis-dev redis-server $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
 }
 
 # Some kernels place programs at addresses that the sanitizers of g++ 12 cannot map.

@@ -22,7 +22,8 @@ import words
 from common import INCLUDE, WARNINGS, files, headers, in_parallel, run
 
 LIGHT_LIMIT = 48000
-NEEDS_ANOTHER_LIBRARY = {"amux/format.hpp": "fmt/core.h"}
+NEEDS_ANOTHER_LIBRARY = {"amux/format.hpp": "fmt/core.h",
+                         **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name}}
 
 # Each check yields (name, complaints); no complaint is a pass.
 

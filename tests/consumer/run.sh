@@ -75,6 +75,9 @@ same_headers() {
 }
 
 no_fmt=-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
+# As if it were not there: nothing is looked for where a cached answer stands.
+no_hiredis="-DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON -DAMUX_HIREDIS_LIBRARY=AMUX_HIREDIS_LIBRARY-NOTFOUND \
+-DCMAKE_IGNORE_PATH=$(dirname "$(find /usr/lib /usr/local/lib -name 'libhiredis.*' -print -quit)")"
 package=(-DHOW=package -DCMAKE_PREFIX_PATH="$work/installed")
 
 must "each header alone (CMake's header sets)" own_build
@@ -87,10 +90,17 @@ for type in Release Debug; do
         -DCMAKE_BUILD_TYPE=$type
 done
 must "pkg-config" with_pkg_config
-must "amux::format, installed" project format "${package[@]}" -DFORMAT=ON
-must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DFORMAT=ON
+must "amux::format, installed" project format "${package[@]}" -DCOMPONENT=format
+must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DCOMPONENT=format
 must_say "amux::format without fmt names the package" "libfmt-dev" \
-    project no-fmt "${package[@]}" -DFORMAT=ON $no_fmt
+    project no-fmt "${package[@]}" -DCOMPONENT=format $no_fmt
+must "amux::redis, installed" project redis "${package[@]}" -DCOMPONENT=redis
+must "amux::redis, subdirectory" project redis-sub -DHOW=subdirectory -DCOMPONENT=redis
+must_say "amux::redis without hiredis names the package" "libhiredis-dev" \
+    project no-redis "${package[@]}" -DCOMPONENT=redis $no_hiredis
+must_say "amux::redis without hiredis is no target of a subdirectory" "amux::redis" \
+    project no-redis-sub -DHOW=subdirectory -DCOMPONENT=redis $no_hiredis
+must "the other targets without hiredis" project no-hiredis -DHOW=subdirectory $no_fmt $no_hiredis
 must_say "another minor version does not match" "amux.*0\.2" \
     project version "${package[@]}" -DVERSION=0.2
 

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/clock.hpp>
+#include <amux/detail/intrusive_list.hpp>
+#include <amux/detail/redis_commands.hpp>
+#include <amux/detail/redis_link.hpp>
+#include <amux/detail/redis_operation.hpp>
+#include <amux/detail/timer_heap.hpp>
+#include <amux/error.hpp>
+#include <amux/scheduler.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace amux::detail {
+
+class redis_subscriber;
+
+/// Who waits for the release of a key; in the frame that waits.
+///
+///     idle --> subscribing --(acknowledged)--> looking --(held)--> sleeping
+///     any of the three --(free, message, time, stop, trouble)--> idle, and `woken`
+///
+/// First the subscription, then the look: so no release falls between the two. When the subscription was lost, and is
+/// there again, it looks once more. Guarded by the backend's mutex.
+class redis_waiter {
+public:
+    enum class stage : unsigned char { idle, subscribing, looking, sleeping };
+
+    explicit redis_waiter(std::string_view k) noexcept : key{k}, look{*this}, timer{*this} {}
+    redis_waiter(const redis_waiter&) = delete;
+    redis_waiter& operator=(const redis_waiter&) = delete;
+
+    /// Called under the mutex, once.
+    virtual void woken() noexcept = 0;
+
+    const std::string_view key;
+    std::optional<redis_trouble> trouble;
+
+    // The subscriber's.
+    struct question final : redis_operation {
+        explicit question(redis_waiter& w) noexcept : redis_operation{kind::look, w.key}, self{w} {}
+        void answered() noexcept override;
+        redis_waiter& self;
+    };
+    struct alarm : scheduler::node {
+        explicit alarm(redis_waiter& w) noexcept : node{&nothing}, self{w} {}
+        static void nothing(scheduler::node&) noexcept {}
+        redis_waiter& self;
+        bool armed = false;
+    };
+
+    stage at = stage::idle;
+    redis_subscriber* where = nullptr;
+    question look;
+    alarm timer;
+    redis_waiter* before = nullptr;
+    redis_waiter* behind = nullptr;
+
+protected:
+    ~redis_waiter() = default;
+};
+
+/// The connection for subscriptions: one, whatever the number of keys. A key's channel is subscribed to while somebody
+/// waits for the key.
+class redis_subscriber final : public redis_link {
+public:
+    redis_subscriber(redis_shared& shared, redis_commands& looks) noexcept
+        : redis_link{shared}, looks_{looks}
+    {}
+
+    // With the mutex:
+
+    /// Any thread.
+    void enlist(redis_waiter& w, clock::time_point now);
+    /// Any thread: it is not to be woken any more. Nothing, when it is not listed.
+    void forget(redis_waiter& w) noexcept;
+    /// Any thread.
+    void wake(redis_waiter& w) noexcept
+    {
+        forget(w);
+        w.woken();
+    }
+
+    clock::time_point due(clock::time_point now) const override
+    {
+        auto due = redis_link::due(now);
+        if (!timers_.empty())
+            due = (std::min)(due, timers_.front()->due);
+        if (!unanswered_.empty())
+            due = (std::min)(due, unanswered_.front().deadline);
+        return due;
+    }
+
+    void close() noexcept override
+    {
+        while (!channels_.empty())
+            fail(*channels_.begin()->second.waiters.front(),
+                 {backend_error_kind::not_applied, "the backend was destroyed"});
+    }
+
+private:
+    friend redis_waiter::question;
+
+    /// No wait is longer: a holder without a ttl, or a clock that was set, strands nobody.
+    static constexpr std::chrono::milliseconds longest_sleep{5'000};
+    /// Who may not subscribe asks again for the right after this time.
+    static constexpr std::chrono::seconds refusal_lasts{60};
+
+    struct channel {
+        intrusive_list<redis_waiter, &redis_waiter::before, &redis_waiter::behind> waiters;
+        std::uint64_t subscription = 0; // the number of its command; 0: none
+        bool acknowledged = false;
+    };
+    using channel_map = std::map<std::string, channel, std::less<>>;
+
+    struct command {
+        std::string key;
+        std::uint64_t number;
+        clock::time_point deadline;
+    };
+
+    bool wanted() const noexcept override { return !channels_.empty(); }
+    void on_time(clock::time_point now) override;
+    void on_up(clock::time_point now) override
+    {
+        for (auto& [key, c] : channels_)
+            subscribe(key, c, now);
+    }
+    std::string on_reply(const redisReply& reply, clock::time_point now) override;
+    void on_break(const std::string&) override
+    {
+        unanswered_.clear();
+        for (auto& [key, c] : channels_)
+            c.acknowledged = false;
+    }
+    void on_refused(const redis_trouble& why) override
+    {
+        if (why.kind == backend_error_kind::permanent) {
+            while (!channels_.empty())
+                fail(*channels_.begin()->second.waiters.front(), why);
+        }
+    }
+    void work(clock::time_point now) override
+    {
+        if (!unanswered_.empty() && unanswered_.front().deadline <= now)
+            break_up("no answer in " + std::to_string(shared_.settings.command_timeout.count()) +
+                     " ms");
+    }
+
+    std::uint64_t send_command(const char* word, std::string_view key, clock::time_point now);
+    void subscribe(std::string_view key, channel& c, clock::time_point now)
+    {
+        c.acknowledged = false;
+        c.subscription = send_command("SUBSCRIBE", key, now);
+    }
+    void start_look(redis_waiter& w, clock::time_point now);
+    void looked(redis_waiter& w);
+    void acknowledged(const command& c, clock::time_point now);
+    void not_allowed(const command& c, const redis_trouble& why, clock::time_point now);
+    void released(std::string_view key);
+    void arm(redis_waiter& w, clock::time_point when) noexcept;
+    void disarm(redis_waiter& w) noexcept;
+    void fail(redis_waiter& w, const redis_trouble& why)
+    {
+        w.trouble = redis_trouble{why.kind, lock_message(why.text, {}, w.key)};
+        wake(w);
+    }
+
+    redis_commands& looks_;
+    channel_map channels_; // by key
+    timer_heap timers_;
+    std::deque<command> unanswered_;
+    std::uint64_t last_number_ = 0; // of a command
+    std::uint64_t last_order_ = 0; // of a timer
+    clock::time_point refused_until_{}; // it may not subscribe
+};
+
+inline void redis_waiter::question::answered() noexcept
+{
+    self.where->looked(self);
+}
+
+inline void redis_subscriber::enlist(redis_waiter& w, clock::time_point now)
+{
+    w.where = this;
+    auto found = channels_.find(w.key);
+    if (found == channels_.end())
+        found = channels_.emplace(std::string{w.key}, channel{}).first;
+    channel& c = found->second;
+    c.waiters.push_back(w);
+    w.at = redis_waiter::stage::subscribing;
+    if (c.acknowledged || now < refused_until_)
+        return start_look(w, now);
+    arm(w, now + shared_.settings.command_timeout);
+    if (c.subscription == 0 && ready())
+        subscribe(w.key, c, now);
+    shared_.waker->wake();
+}
+
+inline void redis_subscriber::forget(redis_waiter& w) noexcept
+{
+    if (w.at == redis_waiter::stage::idle)
+        return;
+    w.at = redis_waiter::stage::idle;
+    disarm(w);
+    looks_.forget(w.look);
+    const auto found = channels_.find(w.key);
+    found->second.waiters.erase(w);
+    if (!found->second.waiters.empty())
+        return;
+    const bool subscribed = found->second.subscription != 0;
+    channels_.erase(found);
+    if (ready() && subscribed) {
+        send_command("UNSUBSCRIBE", w.key, clock::now());
+        shared_.waker->wake();
+    }
+}
+
+/// It goes when the I/O thread comes by. Returns: its number, from 1.
+inline std::uint64_t redis_subscriber::send_command(const char* word, std::string_view key,
+                                                    clock::time_point now)
+{
+    redis_command_text text{out_};
+    text.begin(2);
+    text.add(word);
+    text.add(shared_.settings.channel_prefix, key);
+    unanswered_.push_back(
+        {std::string{key}, ++last_number_, now + shared_.settings.command_timeout});
+    return last_number_;
+}
+
+inline void redis_subscriber::start_look(redis_waiter& w, clock::time_point now)
+{
+    w.at = redis_waiter::stage::looking;
+    looks_.submit(w.look, now);
+}
+
+inline void redis_subscriber::looked(redis_waiter& w)
+{
+    if (w.look.trouble || !w.look.yes) {
+        w.trouble = std::move(w.look.trouble);
+        return wake(w);
+    }
+    w.at = redis_waiter::stage::sleeping;
+    // A little more than it has left: the server rounds down.
+    const auto left = w.look.remaining.value_or(longest_sleep) + std::chrono::milliseconds{1};
+    arm(w, clock::now() + (std::min)(left, longest_sleep));
+}
+
+/// The time of some who wait is up.
+inline void redis_subscriber::on_time(clock::time_point now)
+{
+    while (!timers_.empty() && timers_.front()->due <= now) {
+        redis_waiter& w = static_cast<redis_waiter::alarm&>(*timers_.front()).self;
+        if (w.at != redis_waiter::stage::subscribing)
+            wake(w);
+        else
+            fail(w, {last_trouble().kind, "no subscription in time; " + last_trouble().text});
+    }
+}
+
+inline std::string redis_subscriber::on_reply(const redisReply& reply, clock::time_point now)
+{
+    if (reply.type == REDIS_REPLY_ERROR) {
+        const auto trouble = redis_reply_trouble(redis_text(reply), shared_.settings.where());
+        if (unanswered_.empty() || trouble.kind != backend_error_kind::permanent)
+            return trouble.text;
+        const command c = std::move(unanswered_.front());
+        unanswered_.pop_front();
+        not_allowed(c, trouble, now);
+        return {};
+    }
+    if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 3)
+        return "the answer of the server makes no sense";
+    const auto what = redis_text(*reply.element[0]);
+    auto name = redis_text(*reply.element[1]);
+    const std::string& prefix = shared_.settings.channel_prefix;
+    if (!name.starts_with(prefix))
+        return "the answer of the server is about another channel";
+    name.remove_prefix(prefix.size());
+    if (what == "message") {
+        released(name);
+        return {};
+    }
+    if (unanswered_.empty() || unanswered_.front().key != name)
+        return "the server has answered what nobody has asked";
+    const command c = std::move(unanswered_.front());
+    unanswered_.pop_front();
+    worked();
+    acknowledged(c, now);
+    return {};
+}
+
+inline void redis_subscriber::acknowledged(const command& c, clock::time_point now)
+{
+    const auto found = channels_.find(c.key);
+    // It may be the answer to an UNSUBSCRIBE, or to a subscription that was taken back meanwhile.
+    if (found == channels_.end() || found->second.subscription != c.number)
+        return;
+    found->second.acknowledged = true;
+    for (redis_waiter* w = found->second.waiters.front(); w; w = w->behind) {
+        if (w->at == redis_waiter::stage::looking)
+            looks_.forget(w->look); // it was sent before the subscription was there again
+        disarm(*w);
+        start_look(*w, now);
+    }
+}
+
+/// One is told, since somebody ought to know; the others, and for a while all who come, only look.
+inline void redis_subscriber::not_allowed(const command& c, const redis_trouble& why,
+                                          clock::time_point now)
+{
+    bool known = now < refused_until_;
+    refused_until_ = now + refusal_lasts;
+    const auto found = channels_.find(c.key);
+    if (found == channels_.end() || found->second.subscription != c.number)
+        return;
+    found->second.subscription = 0;
+    redis_waiter* w = found->second.waiters.front();
+    while (w) {
+        redis_waiter& each = *std::exchange(w, w->behind);
+        if (each.at != redis_waiter::stage::subscribing)
+            continue;
+        if (!std::exchange(known, true)) {
+            fail(each, why);
+        } else {
+            disarm(each);
+            start_look(each, now);
+        }
+    }
+}
+
+inline void redis_subscriber::released(std::string_view key)
+{
+    // The last one to go takes the channel with it.
+    for (auto found = channels_.find(key); found != channels_.end(); found = channels_.find(key))
+        wake(*found->second.waiters.front());
+}
+
+inline void redis_subscriber::arm(redis_waiter& w, clock::time_point when) noexcept
+{
+    disarm(w);
+    w.timer.due = when;
+    w.timer.order = ++last_order_;
+    w.timer.armed = true;
+    timers_.push(w.timer);
+}
+
+inline void redis_subscriber::disarm(redis_waiter& w) noexcept
+{
+    if (std::exchange(w.timer.armed, false))
+        timers_.erase(w.timer);
+}
+
+} // namespace amux::detail
