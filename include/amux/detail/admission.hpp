@@ -110,6 +110,13 @@ public:
 
     /// What is held is given back; whoever is clear now is occupied, and granted when it lacks nothing more.
     void leave(key_state& key, lock_mode mode, granted_list& granted) noexcept;
+    /// The two halves of `leave`: gives back, and says whether anybody waits who might be clear now; occupies those.
+    bool vacate(key_state& key, lock_mode mode) noexcept
+    {
+        count(key, mode, -1);
+        return first_wall_ || !key.queue.empty();
+    }
+    void admit(key_state& key, granted_list& granted) noexcept;
     void leave_wall(lock_mode mode, granted_list& granted) noexcept;
     /// A waiting place is taken out, with the same effects.
     void withdraw(place& p, granted_list& granted) noexcept;
@@ -210,7 +217,13 @@ template <class Counter>
 void admission<Counter>::shard_state::leave(key_state& key, lock_mode mode,
                                             granted_list& granted) noexcept
 {
-    count(key, mode, -1);
+    if (vacate(key, mode))
+        admit(key, granted);
+}
+
+template <class Counter>
+void admission<Counter>::shard_state::admit(key_state& key, granted_list& granted) noexcept
+{
     open(key, granted);
     open_walls(granted);
 }

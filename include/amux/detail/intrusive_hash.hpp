@@ -40,9 +40,9 @@ public:
 
     void insert(Node& n) noexcept
     {
-        if (old_)
+        if (old_) [[unlikely]]
             move_some();
-        else if (size_ > mask_)
+        else if (size_ > mask_) [[unlikely]]
             grow();
         Node*& head = bucket(n.hash);
         n.chain = head;
@@ -110,7 +110,7 @@ private:
             delete[] buckets;
     }
 
-    void grow() noexcept
+    [[gnu::noinline]] void grow() noexcept
     {
         const std::size_t count = mask_ == 0 ? 8 : 2 * (mask_ + 1);
         // Left uninitialised: a bucket is written when the old one that it comes from is moved.
@@ -126,7 +126,7 @@ private:
     }
 
     /// Moves a few buckets: enough for the move to be over before the table has doubled again.
-    void move_some() noexcept
+    [[gnu::noinline]] void move_some() noexcept
     {
         for (int i = 0; i < 4 && moved_ <= old_mask_; ++i)
             move_bucket(moved_++);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <amux/detail/stop_token.hpp>
+#include <amux/detail/lock_waiter.hpp>
 #include <amux/detail/mux_guard.hpp>
-#include <amux/detail/mux_operations.hpp>
 #include <amux/detail/promise_hooks.hpp>
 
 #include <concepts>
@@ -41,42 +41,23 @@ struct lock_request {
     scheduler* where = nullptr; // with `Placed`, what `resume_on` was given
 };
 
-/// A request in the frame of the coroutine that awaits it: made by `co_await`, never moved.
-///
-/// What may happen to it, and who does it, under the locks of its shards:
-///
-///   idle     -> granted, waiting, or an error    the coroutine itself, in `await_ready` or `await_suspend`
-///   waiting  -> granted                           whoever releases, cancels or downgrades
-///   waiting  -> stopped, timed_out, closed        the stop callback; the timer, where the scheduler runs; `close`
-///   waiting  -> gone                              whoever destroys the frame
-///
-/// The one hazard: once it waits, another thread may resume, and destroy, the frame. So the stop callback is armed
-/// before the request arrives, the timer under the lock, and `suspend` touches nothing after it.
+/// A request in the frame of the coroutine that awaits it: made by `co_await`, never moved. Who gets the lock at once
+/// makes no `lock_waiter`.
 template <class Body, class Keys, class Limit, bool Placed>
-class lock_awaiter : Body::waiter {
+class lock_awaiter {
 public:
     using guard = mux_guard<Body>;
     using request = lock_request<Body, Keys, Limit, Placed>;
 
-    explicit lock_awaiter(request&& r) : Body::waiter{&lock_awaiter::run}, request_{std::move(r)}
+    explicit lock_awaiter(request&& r) : request_{std::move(r)}
     {
         // Its key may be gone; with what is left of it another one would be locked.
         // NOLINTNEXTLINE(bugprone-use-after-move): a pointer, which does not move away
         if (!std::exchange(r.body, nullptr)) [[unlikely]]
             fatal("a lock is awaited that was awaited before");
-        this->mode = request_.mode;
-        this->where = request_.where;
-        name_ = request_.body->name;
     }
     lock_awaiter(const lock_awaiter&) = delete;
     lock_awaiter& operator=(const lock_awaiter&) = delete;
-    ~lock_awaiter()
-    {
-        if (suspended_) [[unlikely]] {
-            disarm(); // first, without a lock: nobody but the mux knows the request after it
-            request_.body->abandon(*this);
-        }
-    }
 
     bool await_ready()
     {
@@ -98,8 +79,8 @@ public:
                       "your coroutine type, or resume_on(scheduler)");
         const context* asking = nullptr;
         if constexpr (!std::is_void_v<Promise>) {
-            if (!this->where)
-                this->where = scheduler_of(handle.promise());
+            if (!request_.where)
+                request_.where = scheduler_of(handle.promise());
             asking = context_of(handle.promise());
         }
         return suspend(handle, asking);
@@ -107,60 +88,23 @@ public:
 
     guard await_resume()
     {
-        disarm();
-        if (std::exchange(suspended_, false)) {
-            answered(arrival_of(this->state));
-            if (answer_ == arrival::granted) {
-                request_.body->resumed(*this);
-                if (!this->places)
-                    entry_ = &Body::entry_of(this->own);
-            }
-        }
+        if (waiter_) [[unlikely]]
+            take_answer();
         if (answer_ != arrival::granted) [[unlikely]]
             return not_granted();
-        if (entry_)
-            return guard{*request_.body, *entry_, this->mode};
-        if (!this->places)
-            return guard{*request_.body, this->mode};
-        if (context_id_ != 0)
-            request_.body->registry->add(*this->places, context_id_);
-        return guard{*request_.body, *this->places};
+        if constexpr (is_one_key) {
+            if (entry_) [[likely]]
+                return guard{*request_.body, *entry_, request_.mode};
+        }
+        return guard_of_places();
     }
 
 private:
-    using waiter = typename Body::waiter;
-    using entry = typename Body::entry;
-
     static constexpr bool timed = !std::same_as<Limit, wait_forever>;
     static constexpr bool is_one_key = requires { Keys::is_one_key; };
-
-    struct on_stop {
-        lock_awaiter* self;
-        void operator()() const noexcept
-        {
-            self->request_.body->give_up(*self, request_state::stopped);
-        }
-    };
-
-    struct timer : scheduler::node {
-        explicit timer(lock_awaiter* a) noexcept : node{&timer::fire}, self{a} {}
-        static void fire(scheduler::node& n) noexcept
-        {
-            lock_awaiter& a = *static_cast<timer&>(n).self;
-            a.timer_.armed = false;
-            a.request_.body->give_up(a, request_state::timed_out);
-        }
-        lock_awaiter* self;
-        bool armed = false;
-    };
-    struct no_timer {
-        explicit no_timer(lock_awaiter*) noexcept {}
-    };
-
-    static void run(scheduler::node& n) noexcept
-    {
-        static_cast<lock_awaiter&>(static_cast<waiter&>(n)).handle_.resume();
-    }
+    using entry = typename Body::entry;
+    using block = typename Body::block;
+    using waiter = lock_waiter<Body, timed>;
 
     bool answered(arrival a) noexcept
     {
@@ -181,6 +125,34 @@ private:
         }
     }
 
+    /// What has come of the request meanwhile.
+    [[gnu::noinline]] void take_answer() noexcept
+    {
+        if (waiter_->resumed()) {
+            answered(arrival_of(waiter_->state));
+            if (answer_ == arrival::granted)
+                request_.body->resumed(*waiter_);
+        }
+        if (answer_ != arrival::granted)
+            return;
+        places_ = waiter_->places;
+        if constexpr (is_one_key) {
+            if (!places_)
+                entry_ = &Body::entry_of(waiter_->own);
+        }
+    }
+
+    /// The guard of a lock that is not one entry: on several keys, on none, on the whole mux, or one that stands in the
+    /// registry.
+    [[gnu::noinline]] guard guard_of_places() noexcept
+    {
+        if (!places_)
+            return guard{*request_.body, request_.mode};
+        if (context_id_ != 0)
+            request_.body->registry->add(*places_, context_id_);
+        return guard{*request_.body, *places_};
+    }
+
     /// One attempt, that does not wait.
     arrival attempt()
     {
@@ -188,18 +160,17 @@ private:
         if constexpr (is_one_key) {
             if (!body.registry) {
                 const std::uint64_t h = Body::hash_of(request_.keys.kept.look());
-                return body.try_one(h, request_.keys.kept, this->mode, entry_);
+                return body.try_one(h, request_.keys.kept, request_.mode, entry_);
             }
         }
-        return body.try_many(request_.keys, this->mode, this->places);
+        return body.try_many(request_.keys, request_.mode, places_);
     }
 
     /// Out of line: inside a coroutine, clang before 19 may keep values in the frame that is given away here.
     [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, const context* asking)
     {
-        handle_ = handle;
         Body& body = *request_.body;
-        if (timed && !this->where)
+        if (timed && !request_.where)
             throw std::logic_error{
                 "amux: a lock with a time limit needs a scheduler, and this coroutine has none"};
         if (!timed && request_.stop.stop_requested())
@@ -212,58 +183,40 @@ private:
             require_not_reentrant(asking);
             context_id_ = asking->id();
         }
+        clock::time_point due{};
         if constexpr (timed) {
-            const clock::time_point now = this->where->now();
-            timer_.due = request_.limit.deadline(now);
-            if (timer_.due <= now)
+            const clock::time_point now = request_.where->now();
+            due = request_.limit.deadline(now);
+            if (due <= now)
                 return !answered(attempt());
         }
-        const arrival a = arrive();
+        waiter& w = waiter_.emplace(body, request_.mode, request_.where, handle);
+        if constexpr (timed)
+            w.end_at(due);
+        const arrival a = arrive(w);
         if (a == arrival::waits)
             return true; // the frame may be gone
         return !answered(a);
     }
 
-    arrival arrive()
+    arrival arrive(waiter& w)
     {
         Body& body = *request_.body;
         if constexpr (is_one_key) {
-            this->hash = Body::hash_of(request_.keys.kept.look());
-            this->over = Body::shards::mask_of(this->hash);
+            w.hash = Body::hash_of(request_.keys.kept.look());
+            w.over = Body::shards::mask_of(w.hash);
         } else {
-            this->over = Body::mask_of(request_.keys);
+            w.over = Body::mask_of(request_.keys);
         }
-        if (request_.stop.stop_possible())
-            on_stop_.emplace(request_.stop, on_stop{this});
+        w.stop_by(request_.stop);
         // Asked under the lock: a stop before it is seen here, one after it finds the request.
         const auto stop_requested = [this] { return request_.stop.stop_requested(); };
-        const auto on_wait = [this] {
-            suspended_ = true;
-            if constexpr (timed) {
-                timer_.armed = timer_.due != (clock::time_point::max)();
-                if (timer_.armed)
-                    this->where->schedule_at(timer_.due, timer_);
-            }
-        };
+        const auto on_wait = [&w] { w.waits(); };
         if constexpr (is_one_key) {
-            if (!body.registry) {
-                const arrival a =
-                    body.arrive_one(*this, request_.keys.kept, stop_requested, on_wait);
-                if (a == arrival::granted)
-                    entry_ = &Body::entry_of(this->own);
-                return a;
-            }
+            if (!body.registry)
+                return body.arrive_one(w, request_.keys.kept, stop_requested, on_wait);
         }
-        return body.arrive_many(*this, request_.keys, stop_requested, on_wait);
-    }
-
-    void disarm() noexcept
-    {
-        on_stop_.reset();
-        if constexpr (timed) {
-            if (std::exchange(timer_.armed, false))
-                this->where->cancel(timer_);
-        }
+        return body.arrive_many(w, request_.keys, stop_requested, on_wait);
     }
 
     void require_not_reentrant(const context* asking)
@@ -275,13 +228,13 @@ private:
             if (same.empty()) // what is held is the whole mux
                 same = key();
             const std::string text =
-                lock_message("the lock is asked for by who holds it", name_, same);
-            throw reentrant_lock_error{text, std::move(same), held, this->mode};
+                lock_message("the lock is asked for by who holds it", request_.body->name, same);
+            throw reentrant_lock_error{text, std::move(same), held, request_.mode};
         }
     }
 
     /// No lock: an error, or for a request with a limit an empty guard.
-    guard not_granted() const
+    [[gnu::noinline]] guard not_granted() const
     {
         switch (answer_) {
             case arrival::closed:
@@ -302,17 +255,17 @@ private:
         else
             return {};
     }
-    std::string message(std::string_view what) const { return lock_message(what, name_, key()); }
+    std::string message(std::string_view what) const
+    {
+        return lock_message(what, waiter_ ? waiter_->name() : request_.body->name, key());
+    }
 
     request request_;
-    const char* name_; // of the mux, which may be gone when the coroutine is told so
-    entry* entry_ = nullptr; // of the one key, when granted at once
-    std::coroutine_handle<> handle_;
-    std::optional<std::stop_callback<on_stop>> on_stop_;
+    entry* entry_ = nullptr; // of the one key, when granted
+    block* places_ = nullptr; // of several, or of the whole mux
     std::uint64_t context_id_ = 0;
-    [[no_unique_address]] std::conditional_t<timed, timer, no_timer> timer_{this};
     arrival answer_ = arrival::refused;
-    bool suspended_ = false; // waits, or waited and was not resumed yet: others know the request
+    std::optional<waiter> waiter_; // once it has arrived
 };
 
 } // namespace amux::detail

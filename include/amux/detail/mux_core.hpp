@@ -227,6 +227,7 @@ private:
 
     void take_out(const locked_shards& locked, waiter& w, granted_list& granted,
                   after_unlock& after) noexcept;
+    [[gnu::noinline]] void admit(shard& s, entry& e, after_unlock& after) noexcept;
     void grant(granted_list& granted, after_unlock& after) noexcept;
     static void resume(waiter& w, after_unlock& after) noexcept;
     void mark_unresumed(waiter& w, bool yes) noexcept;

@@ -69,9 +69,19 @@ void mux_core<Key, Threading, Hash, Equal>::release(entry& e, lock_mode mode) no
     after_unlock after;
     const auto s = shards_.lock(e.hash);
     observer_.on_release(observation(nullptr, std::addressof(e.key), nullptr, mode));
+    if (s->state.vacate(e, mode)) [[unlikely]]
+        admit(*s, e, after);
+    else
+        retire_if_idle(*s, e, after);
+}
+
+/// The rare half of `release`, out of its way.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::admit(shard& s, entry& e, after_unlock& after) noexcept
+{
     granted_list granted;
-    s->state.leave(e, mode, granted);
-    retire_if_idle(*s, e, after);
+    s.state.admit(e, granted);
+    retire_if_idle(s, e, after);
     grant(granted, after);
 }
 

@@ -252,16 +252,20 @@ private:
     /// Locks the first shard if it still is the only one.
     bool lock_first() noexcept
     {
-        if (!first_.mutex.try_lock()) {
-            first_.mutex.lock();
-            if (most > 1 && all_.load(std::memory_order_relaxed) == &first_ &&
-                ++collisions_ >= Threading::collisions_to_grow)
-                grow();
-        }
-        if (all_.load(std::memory_order_relaxed) == &first_)
+        if (!first_.mutex.try_lock()) [[unlikely]]
+            collide();
+        if (all_.load(std::memory_order_relaxed) == &first_) [[likely]]
             return true;
         first_.mutex.unlock();
         return false;
+    }
+
+    [[gnu::noinline]] void collide() noexcept
+    {
+        first_.mutex.lock();
+        if (most > 1 && all_.load(std::memory_order_relaxed) == &first_ &&
+            ++collisions_ >= Threading::collisions_to_grow)
+            grow();
     }
 
     /// Spreads the keys of the first shard over many. It is put off while it would cost much or a wall is in the way.

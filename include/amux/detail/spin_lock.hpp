@@ -17,20 +17,12 @@ namespace amux::detail {
 /// so the next holder may destroy it.
 class spin_lock {
 public:
-    bool try_lock() noexcept
-    {
-        return !locked_.load(std::memory_order_relaxed) &&
-               !locked_.exchange(true, std::memory_order_acquire);
-    }
+    bool try_lock() noexcept { return !locked_.exchange(true, std::memory_order_acquire); }
 
     void lock() noexcept
     {
-        for (int spins = 0; !try_lock(); ++spins) {
-            if (spins < 64)
-                pause();
-            else
-                yield();
-        }
+        if (!try_lock()) [[unlikely]]
+            wait_and_lock();
     }
 
     void unlock() noexcept { locked_.store(false, std::memory_order_release); }
@@ -46,6 +38,16 @@ public:
     }
 
 private:
+    [[gnu::noinline]] void wait_and_lock() noexcept
+    {
+        for (int spins = 0; locked_.load(std::memory_order_relaxed) || !try_lock(); ++spins) {
+            if (spins < 64)
+                pause();
+            else
+                yield();
+        }
+    }
+
     static void pause() noexcept
     {
 #if defined(__x86_64__) || defined(__i386__)
