@@ -128,6 +128,7 @@ private:
     lock_core::request_ptr
         unsure_; // the last attempt that met trouble, and may have left a lease behind
     std::optional<milliseconds> holder_ttl_; // of the last refusal
+    bool ran_out_ = false; // by the last refusal the holder had no time left
     clock::time_point held_until_{}; // by what the last refusal said
     bool told_ = false; // the last wait ended with a hint
     int false_hints_ = 0; // in a row
@@ -212,7 +213,10 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
         co_return std::nullopt;
     }
     if (!r->yes) {
-        holder_ttl_ = r->grant.holder_ttl;
+        // What no lease can have left says nothing: of a key without an end a store may say -1.
+        const auto left = r->grant.holder_ttl;
+        if (left && *left >= milliseconds{} && *left <= longest_time)
+            holder_ttl_ = left;
         co_return std::nullopt;
     }
     co_return granted(*r);
@@ -299,7 +303,9 @@ inline task<> acquisition::wait_until_maybe_free(wake_point& news)
 {
     const clock::time_point start = core_.now();
     clock::duration pause = core_.poll_after(terms_.poll_interval);
-    if (holder_ttl_)
+    // A store that counts in seconds says 0 for a whole one: it is believed once.
+    const bool ran_out_before = std::exchange(ran_out_, holder_ttl_ == milliseconds{});
+    if (holder_ttl_ && !(ran_out_ && ran_out_before))
         pause = (std::min)(pause, clock::duration{(std::max)(*holder_ttl_, milliseconds{1})});
     struct watch {
         lock_core::request_ptr request;

@@ -32,9 +32,12 @@ private:
 
 inline constexpr auto never = (clock::time_point::max)();
 
+/// No lease, and no pause between two polls, is longer.
+inline constexpr milliseconds longest_time = std::chrono::hours{24 * 366};
+
 inline void require_ttl(milliseconds ttl, const std::string& key)
 {
-    if (ttl < milliseconds{10} || ttl > std::chrono::hours{24 * 366})
+    if (ttl < milliseconds{10} || ttl > longest_time)
         throw std::invalid_argument{lock_message(
             "a ttl is between 10 ms and 366 days, not " + std::to_string(ttl.count()) + " ms", {},
             key)};

@@ -31,9 +31,8 @@ inline void require_terms(const lease_terms& t, const std::string& key)
             throw std::invalid_argument{lock_message(what, {}, key)};
     };
     constexpr milliseconds zero{};
-    constexpr milliseconds longest = std::chrono::hours{24 * 366};
     require(t.max_wait >= zero, "max_wait must not be negative");
-    require(t.poll_interval > zero && t.poll_interval <= longest,
+    require(t.poll_interval > zero && t.poll_interval <= longest_time,
             "poll_interval must be above zero, and at most 366 days");
     require(!t.renew_interval || *t.renew_interval > zero, "renew_interval must be above zero");
     require(!t.max_hold || *t.max_hold > zero, "max_hold must be above zero");
