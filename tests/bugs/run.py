@@ -107,15 +107,15 @@ def compile_one(command):
 LIMITED = ["sh", "-c", 'ulimit -c 0; ulimit -v 8000000; exec "$0" "$@"']
 
 
-def run_test(program, test, flags, timeout):
+def run_test(program, test, flags, timeout, *options, **environment):
     """('green' | 'red' | 'hangs', output, seconds)."""
     limited = [] if any("-fsanitize" in flag for flag in flags) else LIMITED
     start = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = subprocess.Popen([*limited, str(program), test],
+        process = subprocess.Popen([*limited, str(program), test, *options],
                                    stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=subprocess.STDOUT, start_new_session=True,
-                                   cwd=program.parent)
+                                   cwd=program.parent, env={**os.environ, **environment})
         try:
             code = process.wait(timeout)
             verdict = "green" if code == 0 else "red"
