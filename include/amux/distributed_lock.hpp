@@ -48,6 +48,14 @@ public:
         : lock_core{loop, options, std::move(hooks)}, backend_{std::forward<Backend>(backend)}
     {}
 
+    static std::shared_ptr<backend_core> make(Backend&& backend, scheduler& loop,
+                                              const distributed_lock_options& options,
+                                              lock_hooks hooks)
+    {
+        return {new backend_core{std::forward<Backend>(backend), loop, options, std::move(hooks)},
+                &destroy};
+    }
+
     bool notifies() const noexcept override { return notifying_backend<plain_backend>; }
     bool inspects() const noexcept override { return inspecting_backend<plain_backend>; }
 
@@ -119,16 +127,27 @@ private:
             lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)});
     }
 
-    /// A backend that was moved in may end with its last request, and that on a thread of its own, which it could not
-    /// join: then it is destroyed on another one.
+    /// Lets go of what the coroutine has kept. Whoever drops a moved-in backend last in here may be on the backend's own
+    /// thread, which the backend could not join.
     // NOLINTNEXTLINE(performance-unnecessary-value-param): a referred-to backend needs neither
     static void bury(std::shared_ptr<backend_core> core, request_ptr r) noexcept
     {
+        burying() = true;
         r.reset();
-        if constexpr (!std::is_reference_v<Backend>) {
-            if (core.use_count() == 1)
-                std::thread{[last = std::move(core)]() mutable { last.reset(); }}.detach();
-        }
+        core.reset();
+        burying() = false;
+    }
+    static bool& burying() noexcept
+    {
+        static thread_local bool on_this_thread = false;
+        return on_this_thread;
+    }
+    static void destroy(backend_core* core) noexcept
+    {
+        if (std::is_reference_v<Backend> || !burying())
+            delete core;
+        else
+            std::thread{[core] { delete core; }}.detach();
     }
 
     static void take(backend_answer& r, bool yes) noexcept { r.yes = yes; }
@@ -167,8 +186,8 @@ public:
     /// An lvalue backend is referred to, an rvalue is moved in.
     distributed_lock(Backend&& backend, scheduler& loop, distributed_lock_options options = {},
                      lock_hooks hooks = {})
-        : core_{std::make_shared<detail::backend_core<Backend>>(std::forward<Backend>(backend),
-                                                                loop, options, std::move(hooks))}
+        : core_{detail::backend_core<Backend>::make(std::forward<Backend>(backend), loop, options,
+                                                    std::move(hooks))}
     {}
     distributed_lock(const distributed_lock&) = delete;
     distributed_lock& operator=(const distributed_lock&) = delete;

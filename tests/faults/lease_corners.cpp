@@ -109,10 +109,7 @@ struct hasty_backend {
     {
         return store.extend(key, token, ttl);
     }
-    auto release(std::string_view key, std::string_view token)
-    {
-        return store.release(key, token);
-    }
+    auto release(std::string_view key, std::string_view token) { return store.release(key, token); }
     auto get(std::string_view key) { return store.get(key); }
     amux::task<> wait_for_release(std::string_view, std::stop_token stop)
     {
