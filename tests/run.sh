@@ -11,6 +11,7 @@ Legs, in order:
   clang14    the oldest clang promised: every header, the unit tests with fewer rounds
   clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
   asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
+  schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
   checks     layers, format, doc snippets, headers alone, negative compile tests, clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
@@ -23,6 +24,7 @@ Environment:
   AMUX_JOBS         compilers and tests at a time            (default: number of processors)
   AMUX_TEST_SCALE   factor on the rounds of random and stress tests, such as 0.1 or 20
                     (default: a value per leg)
+  AMUX_SCHEDULES    the part of the programs of leg schedules that is run, such as 0.1 (default: 1)
   AMUX_NO_INSTALL   do not look for missing packages
 
 The last line is "N passed, N failed" over all legs; the exit code is 0 only when nothing failed.
@@ -34,7 +36,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 asan tsan checks bugs consumers)
+all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers)
 passed=0
 failed=0
 
@@ -136,9 +138,11 @@ run_leg() {
         clang19) compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS" ;;
         asan)
             # Sanitized, g++ 12 takes a std::stop_source for uninitialized.
-            compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
--fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized"
+            AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
+-fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;schedules"
             ;;
+        schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
         # The tests in the other folders have one thread.
         tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" -DAMUX_TEST_FOLDERS=stress ;;
         checks) script_leg checks python3 tests/checks/run.py ;;

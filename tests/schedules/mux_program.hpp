@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file there are no programs of two and three threads over a mux.
+#pragma once
+
+#include "schedules/explorer.hpp"
+#include "schedules/history.hpp"
+#include "support/program.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace schedules {
+
+/// What a lock is on: a key, the whole mux, or both keys at once; exclusive or shared.
+enum class form : std::uint8_t { x0, s0, x1, s1, xw, sw, xa, sa };
+walks::wanted wants(form f) noexcept;
+
+enum class verb : std::uint8_t {
+    ask, // a coroutine awaits a lock
+    ask_timed, // for a time that is over when the loop is next run
+    attempt, // try_lock
+    release,
+    downgrade,
+    stop,
+    destroy, // the frame, if it waits, or was told and has not run
+    close,
+    run, // the loop
+    look, // snapshot() and tracked_keys()
+};
+
+struct step {
+    verb what;
+    int id = 0; // the request
+    form how = form::x0; // of a new one
+    bool operator==(const step&) const = default;
+};
+
+enum class place : std::uint8_t { thread, loop };
+
+/// The programs that are run. The first request is granted, and the next ones wait, before the threads begin. A request
+/// that had to wait releases its lock as soon as it has it, if it is one of those; others keep it until their thread
+/// releases it, or everything ends.
+struct mux_text {
+    schedules::place place = schedules::place::thread;
+    int shards = 1;
+    bool limited = false; // one request may wait at a time
+    bool destroys =
+        false; // a coroutine that is told, and sees that nobody uses the mux any more, destroys it
+    std::vector<step> before;
+    std::vector<std::vector<step>> threads;
+};
+
+std::string to_string(const mux_text& t);
+
+/// The program that a text describes, over a real `asyncmux`. It refers to the text.
+std::unique_ptr<program> make_mux_program(const mux_text& t);
+
+} // namespace schedules
