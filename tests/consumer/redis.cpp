@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Needs hiredis's headers and library, which only amux::redis brings. There is no server on port 1.
+#include <amux/amux.hpp>
 #include <amux/redis_backend.hpp>
-
-#include <amux/event_loop.hpp>
 
 #include <chrono>
 #include <string_view>

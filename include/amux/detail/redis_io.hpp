@@ -110,14 +110,14 @@ inline void redis_io::close() noexcept
 
 inline void redis_io::run() noexcept
 {
-    constexpr auto never = (clock::time_point::max)();
     // While there is something to do it wakes in time for what is asked meanwhile, without being told.
     bool busy = true;
     for (;;) {
         std::array<pollfd, 4> watched{};
         shared_.waker->before_sleep();
         clock::time_point now = clock::now();
-        clock::time_point due = busy ? now + shared_.settings.command_timeout : never;
+        clock::time_point due =
+            busy ? now + shared_.settings.command_timeout : (clock::time_point::max)();
         bool some = false;
         {
             const std::lock_guard lock{shared_.mutex};
