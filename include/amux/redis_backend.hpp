@@ -29,8 +29,9 @@ namespace amux {
 /// operation resumes at the awaiting promise's scheduler, or, without one, on that thread, which it must not block.
 ///
 /// Errors: `backend_error`, whose message names key, server and cause. Thread-safety: any thread.
-/// Lifetime: movable; what is awaited when it is destroyed ends with `backend_error`. After a `fork` one that was used
-/// before is its parent's: in the child its operations fail, and destroying it does nothing.
+/// Lifetime: movable, and one that was moved from is only assigned to or destroyed; what is awaited when it is destroyed
+/// ends with `backend_error`. After a `fork` one that was used before is its parent's: in the child its operations fail,
+/// and destroying it does nothing.
 class redis_backend {
 public:
     /// Throws: `std::invalid_argument` for options that cannot be. Effects: copies them; does not connect.
@@ -45,8 +46,8 @@ public:
     redis_backend(redis_backend&&) noexcept = default;
     redis_backend& operator=(redis_backend&& other) noexcept
     {
-        redis_backend old{std::move(*this)};
-        io_ = std::move(other.io_);
+        redis_backend old{std::move(other)};
+        io_.swap(old.io_);
         return *this;
     }
     ~redis_backend();

@@ -75,9 +75,7 @@ same_headers() {
 }
 
 no_fmt=-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
-# As if it were not there: nothing is looked for where a cached answer stands.
-no_hiredis="-DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON -DAMUX_HIREDIS_LIBRARY=AMUX_HIREDIS_LIBRARY-NOTFOUND \
--DCMAKE_IGNORE_PATH=$(dirname "$(find /usr/lib /usr/local/lib -name 'libhiredis.*' -print -quit)")"
+no_hiredis="-DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON -DAMUX_HIREDIS_LIBRARY=" # empty: not looked for
 package=(-DHOW=package -DCMAKE_PREFIX_PATH="$work/installed")
 
 must "each header alone (CMake's header sets)" own_build

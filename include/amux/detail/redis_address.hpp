@@ -76,9 +76,11 @@ struct redis_addresses {
 /// may outlive who asked, since the system's resolver cannot be stopped.
 class redis_resolver {
 public:
-    /// `waker` is woken when the answer is there.
+    /// `waker` is woken when the answer is there. A question that is out already is not asked again.
     void start(const std::string& host, int port, std::shared_ptr<redis_waker> waker)
     {
+        if (question_)
+            return;
         question_ = std::make_shared<question>();
         auto known = redis_addresses::look_up(host, port, AI_NUMERICHOST);
         if (!known.found.empty()) {
@@ -98,15 +100,16 @@ public:
             question_->answer = redis_addresses{{}, e.what()};
         }
     }
-    void forget() noexcept { question_ = nullptr; }
-
     /// The answer, once.
     std::optional<redis_addresses> take()
     {
-        if (!question_)
+        const auto q = question_;
+        if (!q)
             return std::nullopt;
-        const std::lock_guard lock{question_->mutex};
-        return std::exchange(question_->answer, std::nullopt);
+        const std::lock_guard lock{q->mutex};
+        if (q->answer)
+            question_ = nullptr;
+        return std::move(q->answer);
     }
 
 private:

@@ -72,6 +72,7 @@ protected:
     }
 
     redis_shared& shared() noexcept { return io_->shared(); }
+    bool forked() const noexcept { return io_->forked(); }
 
 private:
     const std::shared_ptr<redis_io> io_;
@@ -211,6 +212,8 @@ private:
 
     void stopped() noexcept
     {
+        if (forked())
+            return;
         const std::lock_guard lock{shared().mutex};
         if (at == stage::idle)
             return;

@@ -35,8 +35,8 @@ public:
         op.deadline = now + shared_.settings.command_timeout;
         op.where = redis_operation::place::queued;
         queue_.push_back(op);
-        if (ready() && unanswered_.size() < few && again_.empty() && queue_.front() == &op &&
-            !unsent()) {
+        if (ready() && !leaves_ && unanswered_.size() < few && again_.empty() &&
+            queue_.front() == &op && !unsent()) {
             write_queued(now);
             send();
             shared_.waker->wake_by(unsent() ? (clock::time_point::min)() : op.deadline);
@@ -87,7 +87,7 @@ private:
 
     bool wanted() const noexcept override { return !queue_.empty() || !again_.empty(); }
     void on_time(clock::time_point now) override;
-    void on_up(clock::time_point) override {}
+    void on_up(clock::time_point) override { leaves_ = false; }
     std::string on_reply(const redisReply& reply, clock::time_point now) override;
     void on_break(const std::string& why) override
     {
@@ -104,7 +104,9 @@ private:
         if (!unanswered_.empty() && unanswered_.front().deadline <= now)
             break_up("no answer in " + std::to_string(shared_.settings.command_timeout.count()) +
                      " ms");
-        else if (!unsent())
+        else if (leaves_ && unanswered_.empty())
+            break_up("the server has become a replica");
+        else if (!leaves_ && !unsent())
             write_queued(now);
     }
 
@@ -164,6 +166,7 @@ private:
     operation_list queue_;
     std::deque<sent_command> unanswered_;
     std::size_t first_number_ = 0; // of the unanswered
+    bool leaves_ = false; // nothing more is sent on this connection
 };
 
 /// Fails what has waited for the connection in vain.
@@ -212,8 +215,9 @@ inline std::string redis_commands::on_reply(const redisReply& reply, clock::time
         const redis_trouble trouble = redis_reply_trouble(text, shared_.settings.where());
         if (op)
             fail(*op, trouble.kind, trouble.text);
-        // The next attempt may find another server behind the name.
-        return text.starts_with("READONLY ") ? "the server has become a replica" : "";
+        // The next attempt may find another server behind the name; first the answers that are on their way.
+        leaves_ = leaves_ || text.starts_with("READONLY ");
+        return {};
     }
     const auto shown = redis_operation::time_of(reply);
     if (!shown)

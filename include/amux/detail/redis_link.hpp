@@ -292,7 +292,6 @@ inline void redis_link::fail(redis_trouble why, clock::time_point now)
 {
     drop();
     addresses_.clear();
-    resolver_.forget();
     phase_ = phase::down;
     last_trouble_ = std::move(why);
     retry_ = now + pause();
