@@ -74,6 +74,20 @@ same_headers() {
     diff -r "$root/include" "$work/installed/include"
 }
 
+# Nothing is found but a Catch2 that is too old, and nothing may be downloaded.
+tests_with_old_catch2() {
+    local old=$work/old_catch2/lib/cmake/Catch2
+    mkdir -p "$old"
+    : >"$old/Catch2Config.cmake"
+    echo 'set(PACKAGE_VERSION 2.13.9)' >"$old/Catch2ConfigVersion.cmake"
+    printf 'set(CMAKE_FIND_USE_%s OFF)\n' CMAKE_SYSTEM_PATH SYSTEM_ENVIRONMENT_PATH >"$work/only"
+    cmake -S "$root" -B "$work/old" -G Ninja -DAMUX_BUILD_EXAMPLES=OFF \
+        -DCMAKE_PREFIX_PATH="$work/old_catch2" -DCMAKE_PROJECT_amux_INCLUDE="$work/only" && return
+    local code=$?
+    [[ ! -e $work/old/_deps ]] || echo "it was downloaded"
+    return $code
+}
+
 no_fmt=-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
 no_hiredis="-DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON -DAMUX_HIREDIS_LIBRARY=" # empty: not looked for
 package=(-DHOW=package -DCMAKE_PREFIX_PATH="$work/installed")
@@ -99,6 +113,9 @@ must_say "amux::redis without hiredis names the package" "libhiredis-dev" \
 must_say "amux::redis without hiredis is no target of a subdirectory" "amux::redis" \
     project no-redis-sub -DHOW=subdirectory -DCOMPONENT=redis $no_hiredis
 must "the other targets without hiredis" project no-hiredis -DHOW=subdirectory $no_fmt $no_hiredis
+must_say "the tests need Catch2 3, and say which was found" \
+    "Catch2 3 or newer \(found: '2\.13\.9'\)\..*-DAMUX_FETCH_DEPS=ON downloads them" \
+    tests_with_old_catch2
 must_say "another minor version does not match" "amux.*0\.2" \
     project version "${package[@]}" -DVERSION=0.2
 
