@@ -278,10 +278,10 @@ def equivalents():
     header = None
     for block in (HERE / "equivalent.txt").read_text().split("\n\n"):
         lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+        if lines and lines[0].startswith("file: "):
+            header = lines.pop(0).removeprefix("file: include/")
         if not lines:
             continue
-        if lines[0].startswith("file: "):
-            header = lines.pop(0).removeprefix("file: include/")
         befores = [line[2:] for line in lines if line.startswith("- ")]
         afters = [line[2:] for line in lines if line.startswith("+ ")]
         reason = " ".join(line for line in lines if line[:2] not in ("- ", "+ "))

@@ -25,7 +25,7 @@ struct admission {
     struct key_state;
 
     struct request {
-        request* next = nullptr; // in a list of requests
+        request* next = nullptr; // in the list of those that are granted; a request is granted once
         std::uint64_t ticket = 0; // order of arrival among those that wait
         Counter missing{0}; // waiting places, when there are several
         lock_mode mode = lock_mode::exclusive;
@@ -62,15 +62,13 @@ struct admission {
         void push(request& r) noexcept;
         /// Puts them in order of arrival. Complexity: linear when they stand so already, O(n log n) at worst.
         void sort() noexcept;
-        bool empty() const noexcept { return first_ == nullptr; }
         request* first() const noexcept { return first_; }
 
     private:
         static request* merge(request* a, request* b) noexcept;
 
         request* first_ = nullptr;
-        request* last_ = nullptr;
-        bool sorted_ = true;
+        request* last_ = nullptr; // not kept by `sort`: nothing is pushed after it
     };
 
     class shard_state;
@@ -136,7 +134,6 @@ public:
         shared_ += key.shared;
     }
 
-    bool idle() const noexcept { return walls_idle() && exclusive_ + shared_ == 0; }
     /// No wall is held or waits.
     bool walls_idle() const noexcept
     {
@@ -411,13 +408,7 @@ void admission<Counter>::shard_state::first_exclusive_wall_from(place* p) noexce
 template <class Counter>
 void admission<Counter>::granted_list::push(request& r) noexcept
 {
-    r.next = nullptr;
-    if (last_) {
-        sorted_ = sorted_ && last_->ticket < r.ticket;
-        last_->next = &r;
-    } else {
-        first_ = &r;
-    }
+    (last_ ? last_->next : first_) = &r;
     last_ = &r;
 }
 
@@ -441,7 +432,7 @@ typename admission<Counter>::request* admission<Counter>::granted_list::merge(re
 template <class Counter>
 void admission<Counter>::granted_list::sort() noexcept
 {
-    if (sorted_)
+    if (first_ == last_) // none, or one
         return;
     request* merged[64] = {};
     for (request* rest = first_; rest;) {
@@ -461,7 +452,6 @@ void admission<Counter>::granted_list::sort() noexcept
     first_ = nullptr;
     for (request* run : merged)
         first_ = merge(first_, run);
-    sorted_ = true; // `last_` is not kept: nothing is pushed after
 }
 
 } // namespace amux::detail

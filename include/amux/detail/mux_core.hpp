@@ -225,6 +225,8 @@ private:
     static void occupy(const locked_shards& locked, block& b, lock_mode mode) noexcept;
     void append(const locked_shards& locked, waiter& w) noexcept;
 
+    template <class Take>
+    static void dissolve(const locked_shards& locked, waiter& w, after_unlock& after, Take take);
     void take_out(const locked_shards& locked, waiter& w, granted_list& granted,
                   after_unlock& after) noexcept;
     [[gnu::noinline]] void admit(shard& s, entry& e, after_unlock& after) noexcept;

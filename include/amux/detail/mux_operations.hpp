@@ -302,6 +302,30 @@ void mux_core<Key, Threading, Hash, Equal>::resumed(waiter& w) noexcept
     mark_unresumed(w, false);
 }
 
+/// Calls `take(state, place)` for every place of a waiting request, and retires what they stood on.
+template <class Key, class Threading, class Hash, class Equal>
+template <class Take>
+void mux_core<Key, Threading, Hash, Equal>::dissolve(const locked_shards& locked, waiter& w,
+                                                     after_unlock& after, Take take)
+{
+    if (!w.several) {
+        entry& e = entry_of(w.own);
+        shard& s = locked.of(e.hash);
+        take(s.state, w.own);
+        return retire_if_idle(s, e, after);
+    }
+    block& b = *std::exchange(w.places, nullptr);
+    if (b.whole) {
+        place* p = b.begin();
+        locked.for_each([&](shard& s) { take(s.state, *p++); });
+    } else {
+        for (place& p : b)
+            take(locked.of(entry_of(p).hash).state, p);
+    }
+    retire_keys(locked, b, after);
+    locked.lowest().blocks.retire(b);
+}
+
 /// Takes a waiting request out of all its queues, and lets those in whom it held back.
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked, waiter& w,
@@ -309,30 +333,14 @@ void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked
                                                      after_unlock& after) noexcept
 {
     free_slot();
-    if (!w.several) {
-        entry& e = entry_of(w.own);
-        shard& s = locked.of(e.hash);
-        s.state.withdraw(w.own, granted);
-        return retire_if_idle(s, e, after);
-    }
-    block& b = *std::exchange(w.places, nullptr);
-    std::size_t i = 0;
-    const auto take = [&](auto& state, place& p) {
+    dissolve(locked, w, after, [&](auto& state, place& p) {
         if (!p.occupied)
             state.withdraw(p, granted);
         else if (p.key)
             state.leave(*p.key, w.mode, granted);
         else
             state.leave_wall(w.mode, granted);
-    };
-    if (b.whole) {
-        locked.for_each([&](shard& s) { take(s.state, b.begin()[i++]); });
-    } else {
-        for (place& p : b)
-            take(locked.of(entry_of(p).hash).state, p);
-    }
-    retire_keys(locked, b, after);
-    locked.lowest().blocks.retire(b);
+    });
 }
 
 template <class Key, class Threading, class Hash, class Equal>
@@ -410,22 +418,7 @@ void mux_core<Key, Threading, Hash, Equal>::close() noexcept
     });
     for (request* r = told.first(); r; r = r->next) {
         waiter& w = *static_cast<waiter*>(r);
-        if (!w.several) {
-            shard& s = locked.of(w.hash);
-            s.state.abandon(w.own);
-            retire_if_idle(s, entry_of(w.own), after);
-            continue;
-        }
-        block& b = *std::exchange(w.places, nullptr);
-        std::size_t i = 0;
-        if (b.whole) {
-            locked.for_each([&](shard& s) { s.state.abandon(b.begin()[i++]); });
-        } else {
-            for (place& p : b)
-                locked.of(entry_of(p).hash).state.abandon(p);
-        }
-        retire_keys(locked, b, after);
-        locked.lowest().blocks.retire(b);
+        dissolve(locked, w, after, [](auto& state, place& p) { state.abandon(p); });
     }
     locked.for_each([](shard& s) { s.state.forget_waiting(); });
     told.sort();

@@ -239,7 +239,7 @@ public:
         if constexpr (requires { first_.mutex.unbind(); })
             first_.mutex.unbind();
         const auto locked = lock_several(every);
-        return locked.all_of([](shard& s) { return s.state.idle() && s.table.size() == 0; });
+        return locked.all_of([](shard& s) { return s.state.walls_idle() && s.table.size() == 0; });
     }
 
 private:
