@@ -16,6 +16,7 @@ Legs, in order:
   checks     layers, format, doc snippets, headers alone, negative compile tests, clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
+  fuzz       libFuzzer's programs for the model of the locks, orders for leases, files for the bank
 
 As root, missing Debian packages are installed first; otherwise the line to run is printed.
 
@@ -25,6 +26,7 @@ Environment:
   AMUX_TEST_SCALE   factor on the rounds of random and stress tests, such as 0.1 or 20
                     (default: a value per leg)
   AMUX_SCHEDULES    the part of the programs of leg schedules that is run, such as 0.1 (default: 1)
+  AMUX_FUZZ_SECONDS for each target of the leg fuzz          (default: 20)
   AMUX_NO_INSTALL   do not look for missing packages
 
 The last line is "N passed, N failed" over all legs; the exit code is 0 only when nothing failed.
@@ -36,7 +38,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers)
+all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers fuzz)
 passed=0
 failed=0
 
@@ -45,7 +47,7 @@ install_for() {
     for leg in "$@"; do
         case $leg in
             clang14) packages+=(clang-14) ;;
-            clang19 | tsan) packages+=(clang-19 libclang-rt-19-dev) ;;
+            clang19 | tsan | fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
         esac
@@ -148,6 +150,7 @@ run_leg() {
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
+        fuzz) script_leg fuzz python3 tests/fuzz/run.py ;;
     esac
 }
 

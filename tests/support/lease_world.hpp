@@ -124,6 +124,8 @@ inline amux::task<> record_end(amux::task<amux::lock_end> call,
 /// One lease, to which events happen one after the other, and the model of it.
 class lease_world {
 public:
+    static constexpr std::size_t most_events = 16;
+
     explicit lease_world(lease_variant v)
         : variant_{v}, store_{loop_}, locks_{store_, loop_, {}, hooks_into(seen_)}
     {
@@ -137,8 +139,8 @@ public:
         token_ = handle_->token();
         store_.forget_calls();
         model_.emplace(1'000ms, v.renew, v.margin, loop_.now());
-        releases_.reserve(16); // coroutines refer to the elements
-        extends_.reserve(16);
+        releases_.reserve(most_events); // coroutines refer to the elements
+        extends_.reserve(most_events);
     }
 
     lease_world(const lease_world&) = delete;
