@@ -17,6 +17,8 @@ Legs, in order:
   bugs       mistakes put back on purpose: each must turn its test red
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
   fuzz       libFuzzer's programs for the model of the locks, orders for leases, files for the bank
+Only when named, since it takes hours:
+  mutants    clang 19 -O0: the core changed in one place at a time; a change that no test notices fails
 
 As root, missing Debian packages are installed first; otherwise the line to run is printed.
 
@@ -39,6 +41,7 @@ root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
 all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers fuzz)
+known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
 
@@ -47,7 +50,7 @@ install_for() {
     for leg in "$@"; do
         case $leg in
             clang14) packages+=(clang-14) ;;
-            clang19 | tsan | fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
+            clang19 | tsan | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
         esac
@@ -151,6 +154,7 @@ run_leg() {
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
         fuzz) script_leg fuzz python3 tests/fuzz/run.py ;;
+        mutants) script_leg mutants python3 tests/mutate/run.py ;;
     esac
 }
 
@@ -180,8 +184,8 @@ esac
 legs=("$@")
 ((${#legs[@]} > 0)) || legs=("${all_legs[@]}")
 for leg in "${legs[@]}"; do
-    if [[ " ${all_legs[*]} " != *" $leg "* ]]; then
-        echo "tests/run.sh: no leg '$leg' (one of: ${all_legs[*]}, quick)" >&2
+    if [[ " ${known_legs[*]} " != *" $leg "* ]]; then
+        echo "tests/run.sh: no leg '$leg' (one of: ${known_legs[*]}, quick)" >&2
         exit 2
     fi
 done

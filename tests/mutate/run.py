@@ -51,24 +51,24 @@ def sanitized(flags, *names):
 # Cheap ones first: those that compile fast, then those that see much.
 MUX = [*plain("random/small_programs", "faults/fairness", "faults/cancellation", "faults/closing",
               "faults/lifetime", "faults/resumption", "faults/guards", "random/model_walk_shards",
-              "faults/keyed_storage", "faults/semantics", "allocation_test",
-              "random/found_programs", "random/model_walk", "random/model_walk_keys",
-              "stress/mux_stress_test"),
+              "faults/keyed_storage", "faults/semantics", "allocation_test", "faults/no_memory",
+              "faults/seen_elsewhere", "random/found_programs", "random/model_walk", "random/model_walk_keys",
+              "stress/mux_stress_test", "stress/handover_stress", "schedules/mux_schedules"),
        *sanitized(ASAN, "faults/lifetime", "faults/cancellation", "faults/closing",
                   "faults/resumption", "faults/keyed_storage", "random/model_walk_shards"),
        *sanitized(TSAN, "stress/mux_stress_test")]
 RUNTIME = [*plain("task_test", "spawn_test", "event_loop_test", "manual_event_loop_test",
                   "sync_wait_test", "task_group_test", "when_all_test", "context_test",
                   "loop_thread_test", "faults/resumption", "faults/lifetime",
-                  "stress/loop_stress_test"),
+                  "stress/loop_stress_test", "schedules/loop_schedules"),
            *sanitized(ASAN, "task_test", "spawn_test", "event_loop_test", "task_group_test",
                       "when_all_test"),
            *sanitized(TSAN, "stress/loop_stress_test")]
 LEASES = [*plain("distributed_lock_test", "faults/lease_doubt", "faults/lease_end",
                  "faults/lease_corners", "faults/lease_renewal", "faults/lease_waiting",
                  "faults/lease_hooks", "acquired_lock_test", "distributed_lock_calls_test",
-                 "loop_call_test", "lock_backend_test", "random/lease_walk",
-                 "stress/lease_stress"),
+                 "loop_call_test", "lock_backend_test", "faults/lease_seen_elsewhere",
+                 "random/lease_walk", "stress/lease_moved_backend", "stress/lease_stress"),
           *sanitized(ASAN, "faults/lease_end", "faults/lease_hooks", "faults/lease_corners",
                      "distributed_lock_calls_test", "stress/lease_stress"),
           *sanitized(TSAN, "stress/lease_stress")]
@@ -111,12 +111,15 @@ HEADERS = {
     "loop_call": (["loop_call_test"], LEASES),
     "loop_gate": (["loop_call_test"], LEASES),
     "wake_point": ([], LEASES),
-    "memory_backend": (["memory_backend_test"], LEASES),
+    "memory_backend": (["memory_backend_test", "schedules/backend_schedules"], LEASES),
 }
 
 COMPILER = ["clang++-19", "-std=c++20", "-O0", "-w", "-pthread", "-D_GLIBCXX_ASSERTIONS",
             '-DAMUX_PROJECT_VERSION="0"', "-ferror-limit=0"]
-SCALE = "0.05"  # of the rounds of random and stress tests
+# The part of their programs that is run; and what they are linked with.
+SCHEDULES = {"schedules/mux_schedules": "0.005", "schedules/loop_schedules": "0.2",
+             "schedules/backend_schedules": "0.2"}
+EXPLORER = [f"schedules/{name}" for name in ("explorer", "fibre", "interposed", "mux_program")]
 SUPPORT = tuple(map(str, files("tests/support/*.cpp")))
 
 
@@ -177,19 +180,23 @@ class Bench:
             changed = folder / header
             changed.parent.mkdir(parents=True, exist_ok=True)
             changed.write_text(text)
-        done = run(*self.compile(flags), "-I", folder, "-I", INCLUDE, "-I", ROOT / "tests", "-c",
-                   ROOT / f"tests/{name}.cpp", "-o", folder / "test.o")
-        if done.returncode == 0:
-            objects = [self.folders[flags] / (pathlib.Path(source).stem + ".o")
-                       for source in SUPPORT]
-            done = run("clang++-19", *flags, folder / "test.o", *objects, "-lCatch2Main",
-                       "-lCatch2", "-pthread", "-o", folder / "test")
+        objects = [self.folders[flags] / (pathlib.Path(source).stem + ".o") for source in SUPPORT]
+        for source in [name, *(EXPLORER if name in SCHEDULES else ())]:
+            objects.append(folder / (pathlib.Path(source).name + ".o"))
+            done = run(*self.compile(flags), "-I", folder, "-I", INCLUDE, "-I", ROOT / "tests",
+                       "-c", ROOT / f"tests/{source}.cpp", "-o", objects[-1])
+            if done.returncode != 0:
+                return done.stdout
+        done = run("clang++-19", *flags, *objects, "-lCatch2Main", "-lCatch2", "-pthread", "-ldl",
+                   "-o", folder / "test")
         return done.stdout if done.returncode != 0 else None
 
     @staticmethod
     def test(step, folder, limit, number=0):
-        return bugs.run_test(folder / "test", "~[.]", step[1], limit, "--abort",
-                             AMUX_MUTANT=str(number), ASAN_OPTIONS="hard_rss_limit_mb=2000")
+        return bugs.run_test(folder / "test", "~[.]", step[1], limit, "--abort", AMUX_SEED="1",
+                             AMUX_MUTANT=str(number), AMUX_TEST_SCALE="0.05",
+                             AMUX_SCHEDULES=SCHEDULES.get(step[0], "1"),
+                             ASAN_OPTIONS="hard_rss_limit_mb=2000")
 
     def limit(self, step):
         """How long the test may take: a hang is noticed, too."""
@@ -322,7 +329,6 @@ def main():
             print(f"{mutant}{'  (equivalent)' if equivalent else ''}")
         return 0
 
-    os.environ["AMUX_TEST_SCALE"] = SCALE
     todo, equal = [t for t in todo if not t[2]], sum(1 for t in todo if t[2])
     names = list(dict.fromkeys(name for name, _, _ in todo))
     steps = list(dict.fromkeys(step for name in names for step in steps_of(name)))
