@@ -5,6 +5,8 @@ usage() {
 usage: examples/run.sh                      the bank, with the transfers that come with it, then
                                             lease_demo: two workers and one lease, in real time
        examples/run.sh FILE                 the bank, with transfers of your own
+       examples/run.sh redis                two processes and a key in a Redis server; one is killed.
+                                            The server is started for that, and stopped again
        examples/run.sh NAME [ARGUMENT...]   the example of that name
        examples/run.sh all                  every example, one after another
 
@@ -38,7 +40,9 @@ else
     name=bank # and the arguments are for it
 fi
 
-"$root/tests/support/install.sh" g++ cmake ninja-build libfmt-dev || exit 2
+packages=(g++ cmake ninja-build libfmt-dev)
+[[ $name != redis* && $name != all ]] || packages+=(libhiredis-dev redis-server)
+"$root/tests/support/install.sh" "${packages[@]}" || exit 2
 mkdir -p "$build"
 targets=("example_$name")
 [[ $name != all ]] || targets=(all)
@@ -57,14 +61,25 @@ if [[ -z $name ]]; then
     echo "== lease_demo: two workers share a lease, one of them freezes while it holds it"
     exec "$build/examples/lease_demo"
 fi
-[[ $name == all ]] || exec "$build/examples/$name" "$@"
+
+# command_of NAME: an example of Redis runs beside a server of its own.
+command_of() {
+    command=("$build/examples/$1")
+    [[ $1 != redis* ]] || command=("$root/examples/with_redis.sh" "${command[@]}")
+}
+
+if [[ $name != all ]]; then
+    command_of "$name"
+    exec "${command[@]}" "$@"
+fi
 
 passed=0
 failed=0
 for source in "$root"/examples/*.cpp; do
     name=$(basename "$source" .cpp)
     echo "== $name"
-    if timeout 60 "$build/examples/$name"; then
+    command_of "$name"
+    if timeout 60 "${command[@]}"; then
         passed=$((passed + 1))
     else
         echo "== $name failed"
