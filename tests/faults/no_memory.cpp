@@ -12,6 +12,7 @@
 #include <new>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 using amux::asyncmux;
@@ -58,10 +59,12 @@ TEST_CASE("asyncmux: a request that finds no memory leaves everything as it was"
 {
     const int form = GENERATE(0, 1, 2, 3, 4, 5);
     const bool held = GENERATE(false, true);
+    const bool detects = GENERATE(false, true); // then there is no attempt before the wait
     const std::string holders_key = held ? key : key + '9';
     int failures = 0;
     for (std::size_t nth = 1; nth != 12; ++nth) {
-        asyncmux<> mux{{.max_waiters = 1}}; // a new one: nothing is kept from the time before
+        asyncmux<> mux{{.prevent_reentrancy = detects,
+                        .max_waiters = 1}}; // a new one: nothing is kept from the time before
         request holder{mux.lock(holders_key)};
         std::stop_source stop;
         failures += finds_none(mux, form, stop.get_token(), nth) ? 1 : 0;
