@@ -388,3 +388,42 @@ TEST_CASE("asyncmux: where nobody may wait, what is free is granted all the same
     CHECK(again.state() == "owns");
     CHECK(mux.tracked_keys() == 0);
 }
+
+// Seen in vs-threading's AsyncReaderWriterLock: granted at once, then stopped, then asked for its result: an error, and a
+// lock that nobody can release.
+TEST_CASE("asyncmux: a stop after a grant at once, before the coroutine goes on, changes nothing",
+          "[asyncmux][field]")
+{
+    asyncmux<> mux;
+    std::stop_source stop;
+    {
+        auto awaiter = mux.lock("k", stop.get_token()).operator co_await();
+        REQUIRE(awaiter.await_ready());
+        stop.request_stop();
+        const guard g = awaiter.await_resume();
+        CHECK(g.owns_lock());
+    }
+    CHECK(mux.tracked_keys() == 0);
+}
+
+// Seen in JavaScript's async-lock: who wants two keys queues for the second when it has the first, and others pass it.
+TEST_CASE("asyncmux: who waits for two keys has its place at both from the beginning",
+          "[asyncmux][field]")
+{
+    asyncmux<> mux;
+    request first{mux.lock_all("a", "b")};
+    request second{mux.lock_all("b", "c")};
+    request third{mux.lock_all("c", "d")};
+    request fourth{mux.lock("d")};
+    CHECK(second.state() == "waits");
+    CHECK(third.state() == "waits");
+    CHECK(fourth.state() == "waits");
+    first.unlock();
+    CHECK(second.state() == "owns");
+    CHECK(third.state() == "waits");
+    second.unlock();
+    CHECK(third.state() == "owns");
+    CHECK(fourth.state() == "waits");
+    third.unlock();
+    CHECK(fourth.state() == "owns");
+}
