@@ -16,6 +16,7 @@ Legs, in order:
   checks     layers, format, doc snippets, headers alone, negative compile tests, clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
+  libcxx     LLVM's standard library: each public header, one program, and what is said without the flag
   fuzz       libFuzzer's programs for the model of the locks, orders for leases, files for the bank
 Only when named, since it takes hours:
   mutants    clang 19 -O0: the core changed in one place at a time; a change that no test notices fails
@@ -53,6 +54,7 @@ install_for() {
             clang19 | tsan | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
+            libcxx) packages+=(clang-19 libc++-19-dev libc++abi-19-dev) ;;
         esac
     done
     tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \
@@ -153,6 +155,7 @@ run_leg() {
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
+        libcxx) script_leg libcxx python3 tests/libcxx/run.py ;;
         fuzz) script_leg fuzz python3 tests/fuzz/run.py ;;
         mutants) script_leg mutants python3 tests/mutate/run.py ;;
     esac

@@ -30,6 +30,17 @@ def run(command, text=None, timeout=600):
     return done.returncode, done.stdout
 
 
+def usable():
+    """The headers whose libraries are installed."""
+    needs = {"amux/format.hpp": "fmt/core.h",
+             **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name}}
+    probe = "".join(f"\n#if __has_include(<{need}>)\n{name}\n#endif"
+                    for name, need in needs.items())
+    _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], probe)
+    present = output.replace(" ", "").splitlines()
+    return [name for name in headers() if name not in needs or name in present]
+
+
 def in_parallel(function, items):
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         return list(pool.map(function, items))

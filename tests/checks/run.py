@@ -19,11 +19,9 @@ import layers
 import links
 import snippets
 import words
-from common import INCLUDE, WARNINGS, files, headers, in_parallel, run
+from common import INCLUDE, WARNINGS, files, in_parallel, run, usable
 
 LIGHT_LIMIT = 48000
-NEEDS_ANOTHER_LIBRARY = {"amux/format.hpp": "fmt/core.h",
-                         **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name}}
 
 # Each check yields (name, complaints); no complaint is a pass.
 
@@ -43,15 +41,6 @@ def format_check():
                                      f"run: clang-format-19 -i {path}"]
     complaints = [line for lines in in_parallel(one, sources) for line in lines]
     yield "format", complaints
-
-
-def usable():
-    """The headers whose libraries are installed."""
-    probe = "".join(f"\n#if __has_include(<{need}>)\n{name}\n#endif"
-                    for name, need in NEEDS_ANOTHER_LIBRARY.items())
-    _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], probe)
-    present = output.replace(" ", "").splitlines()
-    return [name for name in headers() if name not in NEEDS_ANOTHER_LIBRARY or name in present]
 
 
 def headers_check():
