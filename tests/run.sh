@@ -13,7 +13,8 @@ Legs, in order:
   asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
   schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
-  checks     layers, format, doc snippets, headers alone, negative compile tests, clang-tidy
+  checks     layers, format, doc snippets and links, contracts, headers alone, negative compile tests,
+             clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
   libcxx     LLVM's standard library: each public header, one program, and what is said without the flag
