@@ -253,6 +253,7 @@ namespace {
 /// A port as a user writes one: it only queues in `post`, and runs when it is told to.
 class own_scheduler : public amux::scheduler {
 public:
+    explicit own_scheduler(bool honest = true) : honest_{honest} {}
     void post(node& n) noexcept override { queue_.push_back(&n); }
     void schedule_at(time_point due, node& n) noexcept override
     {
@@ -261,7 +262,7 @@ public:
     }
     bool cancel(node& n) noexcept override
     {
-        return std::erase(queue_, &n) + std::erase(timers_, &n) != 0;
+        return std::erase(queue_, &n) + std::erase(timers_, &n) != 0 && honest_;
     }
     time_point now() const noexcept override { return now_; }
 
@@ -289,6 +290,7 @@ private:
     std::vector<node*> queue_;
     std::vector<node*> timers_;
     time_point now_{};
+    const bool honest_; // what `cancel` answers
 };
 
 } // namespace
@@ -315,6 +317,27 @@ TEST_CASE("asyncmux: a scheduler of the user's own runs waiters, timers and canc
     CHECK(expires.state() == "waits");
     mine.run();
     CHECK(expires.state() == "stopped");
+}
+
+TEST_CASE("asyncmux: a scheduler whose cancel always says no holds up no destructor for ever",
+          "[asyncmux][resume]")
+{
+    const bool granted = GENERATE(false, true);
+    own_scheduler liar{false};
+    asyncmux<> mux;
+    request holder{mux.lock("k")};
+    request told{mux.lock("k"), {.where = &liar}};
+    request next{mux.lock("j")};
+    if (granted)
+        holder.unlock();
+    else
+        mux.close();
+    told.destroy();
+    CHECK(liar.run() == 0);
+    next.unlock();
+    if (!granted)
+        holder.unlock();
+    CHECK(mux.tracked_keys() == 0);
 }
 
 namespace {

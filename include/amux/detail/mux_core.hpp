@@ -14,7 +14,8 @@
 
 namespace amux::detail {
 
-/// Where a request stands. Changed under the locks of its shards; final once it is not `waiting` any more.
+/// Where a request that has to wait stands. Changed under the locks of its shards; final once it is not `waiting` any
+/// more.
 enum class request_state : unsigned char { idle, waiting, granted, stopped, timed_out, closed };
 
 /// The answer to a request that has just arrived.

@@ -48,7 +48,6 @@ arrival mux_core<Key, Threading, Hash, Equal>::arrive_one(waiter& w, Kept& kept,
     if (s->state.admits(*e, w.mode)) {
         s->state.occupy(*e, w.mode);
         observe_grant(nullptr, std::addressof(e->key), nullptr, w.mode);
-        w.state = request_state::granted;
         return arrival::granted;
     }
     if (!take_slot()) {
@@ -125,8 +124,8 @@ arrival mux_core<Key, Threading, Hash, Equal>::arrive_many(waiter& w, const Keys
                                                            StopRequested stop_requested,
                                                            OnWait on_wait)
 {
-    if (w.over == 0) // no keys at all
-        return stop_requested() ? arrival::stopped : closed() ? arrival::closed : arrival::granted;
+    if (w.over == 0) // no keys at all: nothing to be ordered with
+        return arrival::granted;
     after_unlock after;
     const auto locked = shards_.lock_several(w.over);
     if (stop_requested())
@@ -141,7 +140,6 @@ arrival mux_core<Key, Threading, Hash, Equal>::arrive_many(waiter& w, const Keys
         occupy(locked, b, w.mode);
         observe_grant(nullptr, nullptr, &b, w.mode);
         w.places = fresh.keep();
-        w.state = request_state::granted;
         return arrival::granted;
     }
     if (!take_slot())
@@ -362,8 +360,7 @@ void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state rea
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
 {
-    const bool told = w.told.load(std::memory_order_acquire);
-    if (!told || w.state == request_state::granted) {
+    if (!w.told.load(std::memory_order_acquire) || w.state == request_state::granted) {
         // With the locks, whoever tells it has posted it.
         after_unlock after;
         const auto locked = shards_.lock_several(w.over);
@@ -379,7 +376,7 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
     if (!w.where)
         resume_queue::remove(w);
     else
-        for (int tries = 1 << 16; !w.where->cancel(w) && told && tries != 0; --tries)
+        for (int tries = 1 << 16; !w.where->cancel(w) && tries != 0; --tries)
             spin_lock::yield();
     if (w.state != request_state::granted)
         return;
@@ -425,7 +422,6 @@ void mux_core<Key, Threading, Hash, Equal>::close() noexcept
     for (request* r = told.first(); r;) {
         waiter& w = *static_cast<waiter*>(r);
         r = r->next;
-        free_slot();
         resume(w, after);
     }
 }
