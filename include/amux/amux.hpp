@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Everything that needs the standard library alone.
+/// \file
+/// Everything that needs the standard library alone.
 
 #include <amux/version.hpp>
 #include <amux/lock_mode.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Prints guards, modes, errors and snapshots with fmt, for people. Needs fmt 9 or newer (`amux::format`).
+/// \file
+/// Prints guards, modes, errors and snapshots with fmt, for people. Needs fmt 9 or newer (`amux::format`).
 
 #include <amux/asyncmux.hpp>
 #include <amux/error.hpp>

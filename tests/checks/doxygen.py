@@ -125,7 +125,8 @@ def overlooked(seen):
     for path in sorted(INCLUDE.rglob("*.hpp")):
         lines = path.read_text().splitlines()
         for number, line in enumerate(lines, 1):
-            if not re.match(r"\s*///(?!.*\\file)", line) or re.match(r"\s*///", lines[number]):
+            if not re.match(r"\s*///", line) or re.match(r"\s*///", lines[number]) \
+                    or lines[number - 2].endswith("\\file"):
                 continue
             below = range(number + 1, number + 9)
             if not any((str(path), at) in seen for at in below):
