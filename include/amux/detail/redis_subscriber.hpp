@@ -75,6 +75,7 @@ private:
     using channel_map = std::map<std::string, channel, std::less<>>;
 
     struct command {
+        bool subscribes;
         std::string key;
         std::uint64_t number;
         clock::time_point deadline;
@@ -108,11 +109,11 @@ private:
                      " ms");
     }
 
-    std::uint64_t send_command(const char* word, std::string_view key, clock::time_point now);
+    std::uint64_t send_command(bool subscribes, std::string_view key, clock::time_point now);
     void subscribe(std::string_view key, channel& c, clock::time_point now)
     {
         c.acknowledged = false;
-        c.subscription = send_command("SUBSCRIBE", key, now);
+        c.subscription = send_command(true, key, now);
     }
     void start_look(redis_waiter& w, clock::time_point now);
     void looked(redis_waiter& w);
@@ -172,21 +173,21 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
     const bool subscribed = found->second.subscription != 0;
     channels_.erase(found);
     if (ready() && subscribed) {
-        send_command("UNSUBSCRIBE", w.key, clock::now());
+        send_command(false, w.key, clock::now());
         shared_.waker->wake();
     }
 }
 
 /// It goes when the I/O thread comes by. Returns: its number, from 1.
-inline std::uint64_t redis_subscriber::send_command(const char* word, std::string_view key,
+inline std::uint64_t redis_subscriber::send_command(bool subscribes, std::string_view key,
                                                     clock::time_point now)
 {
     redis_command_text text{out_};
     text.begin(2);
-    text.add(word);
+    text.add(subscribes ? "SUBSCRIBE" : "UNSUBSCRIBE");
     text.add(shared_.settings.channel_prefix, key);
     unanswered_.push_back(
-        {std::string{key}, ++last_number_, now + shared_.settings.command_timeout});
+        {subscribes, std::string{key}, ++last_number_, now + shared_.settings.command_timeout});
     return last_number_;
 }
 
@@ -228,7 +229,8 @@ inline std::string redis_subscriber::on_reply(const redisReply& reply, clock::ti
             return trouble.text;
         const command c = std::move(unanswered_.front());
         unanswered_.pop_front();
-        not_allowed(c, trouble, now);
+        if (c.subscribes) // who may not unsubscribe gets messages that nobody waits for
+            not_allowed(c, trouble, now);
         return {};
     }
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 3)
@@ -248,14 +250,15 @@ inline std::string redis_subscriber::on_reply(const redisReply& reply, clock::ti
     const command c = std::move(unanswered_.front());
     unanswered_.pop_front();
     worked();
-    acknowledged(c, now);
+    if (c.subscribes)
+        acknowledged(c, now);
     return {};
 }
 
 inline void redis_subscriber::acknowledged(const command& c, clock::time_point now)
 {
     const auto found = channels_.find(c.key);
-    // It may be the answer to an UNSUBSCRIBE, or to a subscription that was taken back meanwhile.
+    // It may be one that was taken back meanwhile, and made again.
     if (found == channels_.end() || found->second.subscription != c.number)
         return;
     found->second.acknowledged = true;
