@@ -75,16 +75,15 @@ amux::task<> work(redis_locks& locks, amux::event_loop& loop, std::string_view n
 int be_a_worker(const std::string& name)
 {
     amux::event_loop loop;
-    redis_locks locks = amux::make_redis_lock(
-        server(), loop, {.default_ttl = ttl, .max_wait = amux::forever}, tell(name));
-    std::stop_source stop;
-    std::thread door{[&stop] {
+    redis_locks locks =
+        amux::make_redis_lock(server(), loop, {.default_ttl = ttl, .max_wait = 10s}, tell(name));
+    const std::stop_source stop;
+    std::thread{[stop]() mutable {
         for (char c = 0; ::read(STDIN_FILENO, &c, 1) > 0;) {
         }
         stop.request_stop();
-    }};
+    }}.detach(); // nothing but the end of the input ends it
     loop.block_on(work(locks, loop, name, stop.get_token()));
-    door.join();
     return loop.block_on(locks.drain(5s)) ? 0 : 1;
 }
 
