@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Every C++ block of README.md and docs/*.md is a region of a compiled file.
+"""Every C++ block of README.md and docs/*.md is a region of a compiled file; so is any other block
+with a region line above it, such as a command that a test gives to a server.
 
 usage: snippets.py [--fix]     --fix rewrites the blocks from the files
 
@@ -18,8 +19,8 @@ import textwrap
 from common import ROOT, files
 
 BLOCK = re.compile(
-    r"^(?P<head>(?:<!-- region: (?P<file>[^#\s]+)(?:#(?P<name>\S+))? -->[ \t]*\n\s*?)?"
-    r"```(?:cpp|c\+\+)[^\n]*\n)(?P<body>.*?)^```[ \t]*$", re.M | re.S)
+    r"^(?P<head>(?:<!-- region: (?P<file>[^#\s]+)(?:#(?P<name>\S+))? -->[ \t]*\n\s*?"
+    r"```\w*|```(?:cpp|c\+\+))[^\n]*\n)(?P<body>.*?)^```[ \t]*$", re.M | re.S)
 MARKER = re.compile(r"^\s*// \[/?[\w-]+\]\s*$")
 
 
@@ -67,9 +68,12 @@ def check(fix=False):
             return match["head"] + wanted + "```"
 
         fixed = BLOCK.sub(replace, text)
-        seen = len(BLOCK.findall(text))
-        if len(re.findall(r"^\s*(?:```|~~~)\s*(?:cpp|c\+\+)", text, re.M)) != seen:
+        blocks = list(BLOCK.finditer(text))
+        if len(re.findall(r"^\s*(?:```|~~~)\s*(?:cpp|c\+\+)", text, re.M)) != sum(
+                bool(re.search(r"```(?:cpp|c\+\+)", block["head"])) for block in blocks):
             complaints.append(f"{page}: an indented or unfinished C++ block")
+        if text.count("<!-- region:") != sum(bool(block["file"]) for block in blocks):
+            complaints.append(f"{page}: a region line without a block below it")
         if fix and fixed != text:
             (ROOT / page).write_text(fixed)
             print(f"rewritten: {page}")

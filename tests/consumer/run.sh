@@ -61,12 +61,12 @@ install_and_move() {
     cmake --install "$work/own" && mv "$work/first" "$work/installed"
 }
 
+# with_pkg_config ARGUMENTS...: what g++ is given besides the flags of amux.
 with_pkg_config() {
     export PKG_CONFIG_PATH=$work/installed/share/pkgconfig
     local flags
     flags=$(pkg-config --cflags --libs "amux >= 0.1") &&
-        g++ -std=c++20 -Wall -Wextra -Werror "$here/main.cpp" "$here/other.cpp" $flags \
-            -o "$work/plain" && "$work/plain"
+        g++ -std=c++20 -Wall -Wextra -Werror $flags "$@" -o "$work/plain" && "$work/plain"
 }
 
 # Headers that are used but were left out of CMakeLists.txt are missing from the installation.
@@ -101,13 +101,14 @@ for type in Release Debug; do
     must "find_package, $type" project "package-$type" "${package[@]}" -DVERSION=0.1 $no_fmt \
         -DCMAKE_BUILD_TYPE=$type
 done
-must "pkg-config" with_pkg_config
+must "pkg-config" with_pkg_config "$here/main.cpp" "$here/other.cpp"
 must "amux::format, installed" project format "${package[@]}" -DCOMPONENT=format
 must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DCOMPONENT=format
 must_say "amux::format without fmt names the package" "libfmt-dev" \
     project no-fmt "${package[@]}" -DCOMPONENT=format $no_fmt
 must "amux::redis, installed" project redis "${package[@]}" -DCOMPONENT=redis
 must "amux::redis, subdirectory" project redis-sub -DHOW=subdirectory -DCOMPONENT=redis
+must "redis_backend, pkg-config and -lhiredis" with_pkg_config "$here/redis.cpp" -lhiredis
 must_say "amux::redis without hiredis names the package" "libhiredis-dev" \
     project no-redis "${package[@]}" -DCOMPONENT=redis $no_hiredis
 must_say "amux::redis without hiredis is no target of a subdirectory" "amux::redis" \
