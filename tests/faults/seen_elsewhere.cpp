@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
@@ -426,4 +427,43 @@ TEST_CASE("asyncmux: who waits for two keys has its place at both from the begin
     CHECK(fourth.state() == "waits");
     third.unlock();
     CHECK(fourth.state() == "owns");
+}
+
+namespace {
+
+std::chrono::nanoseconds time_of_snapshot(asyncmux<int>& mux, std::size_t keys)
+{
+    auto shortest = (std::chrono::nanoseconds::max)();
+    for (int i = 0; i != 3; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        REQUIRE(mux.snapshot().keys.size() == keys);
+        const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - start;
+        shortest = std::min(shortest, time);
+    }
+    return shortest;
+}
+
+} // namespace
+
+// Seen in diagnostics that walk a list for each member of another, with every lock held: looking at the queue stops it.
+TEST_CASE("asyncmux: a snapshot of one who waits for many keys costs what these keys cost",
+          "[asyncmux][field][cost]")
+{
+    constexpr std::size_t many = 30'000;
+    std::vector<int> keys(many);
+    std::iota(keys.begin(), keys.end(), 0);
+    asyncmux<int> mux;
+    std::vector<asyncmux<int>::guard> held;
+    for (std::size_t i = 0; i != many; ++i)
+        held.push_back(mux.try_lock(keys[i]));
+    const auto without = time_of_snapshot(mux, many);
+    held.erase(held.begin(), held.begin() + many / 2); // reserved by one who waits for the others
+    request waiter{mux.lock_all(keys)};
+    CHECK(waiter.state() == "waits");
+    CHECK(time_of_snapshot(mux, many) < 20 * without); // looking each time: two hundred times
+    const auto seen = mux.snapshot();
+    for (const auto& key : seen.keys) {
+        if (key.waiters != 1)
+            FAIL("a key that is waited for, or reserved, has one waiter");
+    }
 }

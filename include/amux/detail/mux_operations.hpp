@@ -451,23 +451,22 @@ mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* na
     out.closed = closed();
 
     // `scratch` counts the reservations of a key: places that are occupied while their request waits for others. Such a
-    // request is met at each place where it waits, and counted at the first of them.
+    // request is met at each place where it waits, and counted at the first.
     struct cleared_at_end {
         const locked_shards& locked;
         ~cleared_at_end()
         {
+            for_each_waiting(locked, [](const place& p) {
+                if (block* const b = static_cast<waiter*>(p.owner)->places)
+                    b->counted = false;
+            });
             locked.for_each([](shard& s) { s.table.for_each([](entry& e) { e.scratch = 0; }); });
         }
     } const scratch{locked};
     std::size_t reserved_walls = 0; // in the first shard
     for_each_waiting(locked, [&](const place& met) {
         const waiter& w = *static_cast<waiter*>(met.owner);
-        if (!w.several)
-            return;
-        place* first = w.places->begin();
-        while (first->occupied)
-            ++first;
-        if (first != &met)
+        if (!w.several || std::exchange(w.places->counted, true))
             return;
         if (w.places->whole) {
             ++out.whole.waiters;

@@ -27,6 +27,7 @@ struct place_block {
     lock_mode mode = lock_mode::exclusive;
     bool whole = false;
     bool one_key = false;
+    bool counted = false; // by a snapshot that is being made
 
     typename Rule::place* begin() noexcept
     {
