@@ -11,6 +11,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -91,6 +92,20 @@ amux::task<char> outcome_of(amux::redis_backend& b, request r)
     }
 }
 
+/// The last right that was refused, as the server tells it.
+std::string refused(support::redis_server& server)
+{
+    const auto log = server.cli("ACL", "LOG", 1);
+    if (log.parts.empty())
+        return {};
+    const auto& fields = log.parts[0].parts;
+    for (std::size_t n = 0; n + 1 < fields.size(); n += 2) {
+        if (fields[n].text == "object")
+            return fields[n + 1].text;
+    }
+    return {};
+}
+
 /// In the order of `request`, on a server that has one lease, and knows no script.
 std::string outcomes(support::redis_server& server, amux::redis_backend& limited)
 {
@@ -156,37 +171,40 @@ TEST_CASE("redis_backend: the rights that the docs name are enough for everythin
     CHECK(server.cli("ACL", "LOG").parts.empty()); // nothing was refused
 }
 
-TEST_CASE("redis_backend: a right that is missing is named by whatever needs it", "[redis][acl]")
+TEST_CASE("redis_backend: whatever needs a right that is missing says so", "[redis][acl]")
 {
     struct row {
         const char* right;
         const char* outcomes; // take, take again, take a held one, extend, look, release
+        const char* logged = ""; // by the server
     };
     support::redis_server server;
     for (const row& r : {
              row{"", "yynyyy"},
-             row{"~{amux}:*", "PPPPPP"},
-             row{"+evalsha", "PPPPPP"},
-             row{"+eval", "PPPPPP"},
-             row{"+time", "PPPPPP"},
-             row{"+get", "PPPPPP"},
-             row{"+select", "PPPPPP"},
-             row{"+set", "Pynyyy"},
-             row{"+incr", "Pynyyy"},
-             row{"+pexpire", "yPnPyy"},
-             row{"+pttl", "yyPyPy"},
-             row{"+del", "yynyyP"},
-             row{"+publish", "yynyyy"},
-             row{"&{amux}:free:*", "yynyyy"},
+             row{"~{amux}:*", "PPPPPP", "{amux}:lock:held"},
+             row{"+evalsha", "PPPPPP", "evalsha"},
+             row{"+eval", "PPPPPP", "eval"},
+             row{"+time", "PPPPPP", "time"},
+             row{"+get", "PPPPPP", "get"},
+             row{"+select", "PPPPPP", "select"},
+             row{"+set", "Pynyyy", "set"},
+             row{"+incr", "Pynyyy", "incr"},
+             row{"+pexpire", "yPnPyy", "pexpire"},
+             row{"+pttl", "yyPyPy", "pttl"},
+             row{"+del", "yynyyP", "del"},
+             row{"+publish", "yynyyy", "publish"},
+             row{"&{amux}:free:*", "yynyyy", "{amux}:free:held"},
              row{"+subscribe", "yynyyy"},
              row{"+unsubscribe", "yynyyy"},
-             row{"+info", "yynyyy"},
-             row{"+client|setname", "yynyyy"},
+             row{"+info", "yynyyy", "info"},
+             row{"+client|setname", "yynyyy", "client|setname"},
          }) {
         INFO("without " << r.right);
         REQUIRE(server.run(acl_line(r.right)).text == "OK");
         amux::redis_backend limited{as_user(server)};
+        server.cli("ACL", "LOG", "RESET");
         CHECK(outcomes(server, limited) == r.outcomes);
+        CHECK(refused(server) == r.logged);
     }
 }
 
