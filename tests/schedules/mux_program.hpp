@@ -54,6 +54,15 @@ struct mux_text {
 
 std::string to_string(const mux_text& t);
 
+/// How often something was there to go wrong.
+struct coverage {
+    static inline std::uint64_t divided = 0; // muxes, into shards
+    static inline std::uint64_t destroyed =
+        0; // muxes, while another thread was inside one of its calls
+    static inline std::uint64_t taken_back =
+        0; // frames that were destroyed between the answer and their resumption
+};
+
 /// The program that a text describes, over a real `asyncmux`. It refers to the text.
 std::unique_ptr<program> make_mux_program(const mux_text& t);
 

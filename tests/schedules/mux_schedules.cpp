@@ -231,14 +231,15 @@ TEST_CASE("all schedules: two threads while nothing is held", "[schedules][mux]"
         t.shards = shards;
         run_all(e, t, nothing_is_held(), 2, 2);
     }
-    CHECK(e.counted().programs > 0);
+    CHECK((coverage::divided > 0 || !e.complete()));
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: two threads while a key is held and somebody waits", "[schedules][mux]")
 {
     explorer e;
     one_waits(e, on_a_key, is_wide() ? forms{x0, s0, x1, xw, sw, xa} : forms{x0, xw}, 2, 2);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: two threads while the whole mux is held and somebody waits",
@@ -246,14 +247,15 @@ TEST_CASE("all schedules: two threads while the whole mux is held and somebody w
 {
     explorer e;
     one_waits(e, on_the_mux, is_wide() ? forms{x0, s0, xw, sw, xa} : forms{s0, xw}, 2, 2);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: two threads while two wait", "[schedules][mux]")
 {
     explorer e;
     two_wait(e, {x0, xw}, is_wide() ? forms{x0, s0, xw, sw, xa} : forms{x0, s0, xw}, 2, 2);
-    CHECK(e.counted().programs > 0);
+    CHECK((coverage::taken_back > 0 || !e.complete()));
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: three threads", "[schedules][mux]")
@@ -267,7 +269,7 @@ TEST_CASE("all schedules: three threads", "[schedules][mux]")
     one_waits(e, on_a_key, is_wide() ? forms{x0, s0, xw} : forms{xw}, 3, 1);
     one_waits(e, on_the_mux, is_wide() ? forms{x0, s0, sw} : forms{x0}, 3, 1);
     two_wait(e, {x0, xw}, is_wide() ? forms{x0, s0, xw, sw, xa} : forms{x0, xw}, 3, 1);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: a resumed waiter destroys the mux", "[schedules][mux]")
@@ -287,7 +289,8 @@ TEST_CASE("all schedules: a resumed waiter destroys the mux", "[schedules][mux]"
             }
         }
     }
-    CHECK(e.counted().programs > 0);
+    CHECK((coverage::destroyed > 0 || !e.complete()));
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: time is over while a request waits", "[schedules][mux]")
@@ -305,7 +308,7 @@ TEST_CASE("all schedules: time is over while a request waits", "[schedules][mux]
             run_all(e, t, l, 2, 2);
         }
     }
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
 TEST_CASE("all schedules: as many wait as allowed", "[schedules][mux]")
@@ -321,5 +324,5 @@ TEST_CASE("all schedules: as many wait as allowed", "[schedules][mux]")
     l.once.push_back({verb::release, held});
     l.once.push_back({verb::downgrade, held});
     run_all(e, t, l, 2, 2);
-    CHECK(e.counted().programs > 0);
+    CHECK((e.counted().programs > 0 || !e.complete()));
 }

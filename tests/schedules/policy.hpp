@@ -44,6 +44,7 @@ private:
 
 /// Who holds how many of the internal locks.
 struct internal_locks {
+    static inline int made = 0; // ever
     static inline int held = 0;
     static inline int by_thread[4] = {}; // the last is the thread that explores
     static inline int unlocks[4] = {}; // ever
@@ -55,6 +56,7 @@ struct internal_locks {
 /// Another thread may come before it is locked and after it was unlocked.
 class mutex : alive {
 public:
+    mutex() noexcept { ++internal_locks::made; }
     ~mutex() { require(!locked_, "an internal lock is destroyed while it is held"); }
 
     void lock() noexcept
