@@ -111,7 +111,8 @@ must "amux::redis, subdirectory" project redis-sub -DHOW=subdirectory -DCOMPONEN
 must "redis_backend, pkg-config and -lhiredis" with_pkg_config "$here/redis.cpp" -lhiredis
 must_say "amux::redis without hiredis names the package" "libhiredis-dev" \
     project no-redis "${package[@]}" -DCOMPONENT=redis $no_hiredis
-must_say "amux::redis without hiredis is no target of a subdirectory" "amux::redis" \
+must_say "amux::redis without hiredis, subdirectory: no such target, and why" \
+    "libhiredis-dev.*not found" \
     project no-redis-sub -DHOW=subdirectory -DCOMPONENT=redis $no_hiredis
 must "the other targets without hiredis" project no-hiredis -DHOW=subdirectory $no_fmt $no_hiredis
 must_say "the tests need Catch2 3, and say which was found" \
