@@ -109,6 +109,9 @@ must_say "amux::format without fmt names the package" "libfmt-dev" \
 must "amux::redis, installed" project redis "${package[@]}" -DCOMPONENT=redis
 must "amux::redis, subdirectory" project redis-sub -DHOW=subdirectory -DCOMPONENT=redis
 must "redis_backend, pkg-config and -lhiredis" with_pkg_config "$here/redis.cpp" -lhiredis
+must "amux::redis_tls, installed" project tls "${package[@]}" -DCOMPONENT=redis_tls
+must_say "amux::redis_tls without OpenSSL names the package" "libssl-dev" \
+    project no-tls "${package[@]}" -DCOMPONENT=redis_tls -DCMAKE_DISABLE_FIND_PACKAGE_OpenSSL=ON
 must_say "amux::redis without hiredis names the package" "libhiredis-dev" \
     project no-redis "${package[@]}" -DCOMPONENT=redis $no_hiredis
 must_say "amux::redis without hiredis, subdirectory: no such target, and why" \

@@ -36,10 +36,11 @@ public:
         op.where = redis_operation::place::queued;
         queue_.push_back(op);
         if (ready() && !leaves_ && unanswered_.size() < few && again_.empty() &&
-            queue_.front() == &op && !unsent()) {
+            queue_.front() == &op && !wire_.unsent()) {
             write_queued(now);
-            send();
-            shared_.waker->wake_by(unsent() ? (clock::time_point::min)() : op.deadline);
+            wire_.send();
+            const bool sent = !wire_.unsent() && wire_.write_trouble().empty();
+            shared_.waker->wake_by(sent ? op.deadline : now);
         } else {
             shared_.waker->wake();
         }
@@ -106,7 +107,7 @@ private:
                      " ms");
         else if (leaves_ && unanswered_.empty())
             break_up("the server has become a replica");
-        else if (!leaves_ && !unsent())
+        else if (!leaves_ && !wire_.unsent())
             write_queued(now);
     }
 
@@ -192,7 +193,7 @@ inline void redis_commands::on_time(clock::time_point now)
 inline void redis_commands::write_queued(clock::time_point now)
 {
     while (redis_operation* op = pop_waiting()) {
-        op->write(redis_command_text{out_}, shared_.settings, clock_.at(op->deadline));
+        op->write(redis_command_text{wire_.out}, shared_.settings, clock_.at(op->deadline));
         op->where = redis_operation::place::sent;
         op->number = first_number_ + unanswered_.size();
         unanswered_.push_back({op, now, op->deadline});

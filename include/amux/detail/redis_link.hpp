@@ -5,10 +5,9 @@
 #include <amux/detail/redis_address.hpp>
 #include <amux/detail/redis_clock.hpp>
 #include <amux/detail/redis_greeting.hpp>
-#include <amux/detail/redis_reply.hpp>
 #include <amux/detail/redis_shared.hpp>
-#include <amux/detail/redis_socket.hpp>
 #include <amux/detail/redis_trouble.hpp>
+#include <amux/detail/redis_wire.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -50,7 +49,7 @@ public:
     /// Takes in what was received.
     void digest(clock::time_point now);
     /// Drops the replies that were taken in. Without the mutex.
-    void forget_replies() noexcept { replies_.clear(); }
+    void forget_replies() noexcept { wire_.forget_replies(); }
 
     /// The backend is gone.
     virtual void close() noexcept = 0;
@@ -73,13 +72,10 @@ protected:
     virtual void on_break(const std::string& why) = 0;
     /// An attempt has failed: nobody could be asked.
     virtual void on_refused(const redis_trouble& why) = 0;
-    /// Called while it is ready: looks at its own deadlines, puts into `out_` what is to be sent.
+    /// Called while it is ready: looks at its own deadlines, puts into `wire_.out` what is to be sent.
     virtual void work(clock::time_point now) = 0;
 
-    void break_up(const std::string& why);
-    /// Sends as much of `out_` as goes without blocking. Any thread, when ready.
-    void send() noexcept;
-    bool unsent() const noexcept { return sent_ != out_.size(); }
+    void break_up(std::string why);
     /// The last reason why there was no connection.
     const redis_trouble& last_trouble() const noexcept { return last_trouble_; }
     /// It does work: the next break is followed by an attempt at once.
@@ -87,15 +83,15 @@ protected:
 
     redis_shared& shared_;
     redis_clock clock_;
-    std::string out_;
+    redis_wire wire_;
 
 private:
     void resolve(clock::time_point now);
     void try_next(clock::time_point now, std::string trouble);
     void connected(clock::time_point now);
+    void broken(std::string why, clock::time_point now);
     void greeted(clock::time_point now);
     void fail(redis_trouble why, clock::time_point now);
-    void drop() noexcept;
     clock::duration pause();
 
     phase phase_ = phase::down;
@@ -104,18 +100,10 @@ private:
     clock::time_point asked_{}; // when the greeting was sent
     int failures_ = 0; // in a row
     redis_trouble last_trouble_;
-    std::size_t sent_ = 0; // of `out_`
-    std::string write_trouble_; // met by whoever wrote; the I/O thread draws the consequence
     redis_resolver resolver_;
     std::vector<redis_address> addresses_; // that are left to be tried, last first
-    redis_socket socket_;
     redis_greeting greeting_;
-
-    // The I/O thread's alone.
-    redis_reply_reader reader_;
-    std::vector<redis_reply_ptr> replies_;
-    std::string read_trouble_;
-    short events_ = 0; // of the last `poll`
+    short events_ = 0; // of the last `poll`; the I/O thread's alone
 };
 
 inline void redis_link::step(clock::time_point now)
@@ -138,18 +126,18 @@ inline void redis_link::step(clock::time_point now)
         else
             try_next(now, "connect to " + shared_.settings.where() + ": no answer");
     }
-    if (ready() && !write_trouble_.empty())
-        break_up(write_trouble_);
+    if (!wire_.write_trouble().empty())
+        broken(wire_.write_trouble(), now);
     if (ready())
         work(now);
-    if (phase_ >= phase::greeting && unsent())
-        send();
+    if (phase_ >= phase::greeting)
+        wire_.send();
 }
 
 inline clock::time_point redis_link::due(clock::time_point now) const
 {
     if (phase_ == phase::ready)
-        return write_trouble_.empty() ? never : now;
+        return wire_.write_trouble().empty() ? never : now;
     if (phase_ == phase::down)
         return wanted() ? retry_ : never;
     return limit_;
@@ -157,11 +145,11 @@ inline clock::time_point redis_link::due(clock::time_point now) const
 
 inline pollfd redis_link::watched() const noexcept
 {
-    pollfd p{socket_.fd(), 0, 0};
+    pollfd p{wire_.fd(), 0, 0};
     if (phase_ == phase::connecting)
         p.events = POLLOUT;
     else if (phase_ >= phase::greeting)
-        p.events = static_cast<short>(POLLIN | (unsent() ? POLLOUT : 0));
+        p.events = static_cast<short>(POLLIN | (wire_.unsent() ? POLLOUT : 0));
     return p;
 }
 
@@ -180,17 +168,17 @@ inline void redis_link::resolve(clock::time_point now)
 /// Connects to the next address; `trouble` is what the last one had.
 inline void redis_link::try_next(clock::time_point now, std::string trouble)
 {
-    drop();
+    wire_.close();
     while (!addresses_.empty()) {
         const redis_address next = addresses_.back();
         addresses_.pop_back();
-        const int error = socket_.connect(next);
+        const int error = wire_.connect(next);
         if (error == 0) {
             phase_ = phase::connecting;
             limit_ = now + shared_.settings.connect_timeout;
             return;
         }
-        socket_ = {};
+        wire_.close();
         trouble = "connect to " + shared_.settings.where() + ": " + redis_socket::text_of(error);
     }
     fail({backend_error_kind::not_applied, std::move(trouble)}, now);
@@ -198,13 +186,16 @@ inline void redis_link::try_next(clock::time_point now, std::string trouble)
 
 inline void redis_link::connected(clock::time_point now)
 {
-    if (const int error = socket_.connected(); error != 0)
-        return try_next(
-            now, "connect to " + shared_.settings.where() + ": " + redis_socket::text_of(error));
+    if (const int error = wire_.connected(); error != 0)
+        return broken(redis_socket::text_of(error), now);
     phase_ = phase::greeting;
+    if (shared_.settings.tls) {
+        if (auto trouble = wire_.secure(shared_.tls, shared_.settings); !trouble.empty())
+            return broken(trouble, now);
+    }
     asked_ = now;
-    greeting_.begin(shared_.settings, out_);
-    send();
+    greeting_.begin(shared_.settings, wire_.out);
+    wire_.send();
 }
 
 inline void redis_link::greeted(clock::time_point now)
@@ -224,22 +215,14 @@ inline void redis_link::receive(short events)
     events_ = events;
     if (phase_ == phase::connecting || (events & ~POLLOUT) == 0)
         return;
-    char bytes[16 * 1024];
-    const auto got = socket_.read(bytes, sizeof bytes);
-    if (got.ended)
-        read_trouble_ = "the server has closed it";
-    else if (got.error != 0)
-        read_trouble_ = redis_socket::text_of(got.error);
-    else if (got.bytes != 0)
-        if (auto trouble = reader_.feed({bytes, got.bytes}, replies_); !trouble.empty())
-            read_trouble_ = "the answer of the server is " + trouble;
+    wire_.receive(shared_.mutex);
 }
 
 inline void redis_link::digest(clock::time_point now)
 {
     if (phase_ == phase::connecting && events_ != 0)
         return connected(now);
-    for (const auto& reply : replies_) {
+    for (const auto& reply : wire_.replies()) {
         if (phase_ == phase::greeting) {
             greeting_.on_reply(*reply, shared_.settings.where());
             if (greeting_.done())
@@ -249,38 +232,27 @@ inline void redis_link::digest(clock::time_point now)
                 break_up(trouble);
         }
     }
-    if (read_trouble_.empty())
-        return;
-    const std::string trouble = std::exchange(read_trouble_, {});
-    if (phase_ == phase::greeting) {
-        if (greeting_.trouble())
-            fail(*greeting_.trouble(), now); // it has said why, and closed
-        else
-            try_next(now, "connect to " + shared_.settings.where() + ": " + trouble);
-    } else if (phase_ == phase::ready) {
-        break_up(trouble);
-    }
+    if (const auto trouble = wire_.take_read_trouble(); !trouble.empty())
+        broken(trouble, now);
 }
 
-inline void redis_link::send() noexcept
+inline void redis_link::broken(std::string why, clock::time_point now)
 {
-    while (unsent() && write_trouble_.empty()) {
-        const auto done = socket_.write(std::string_view{out_}.substr(sent_));
-        sent_ += done.bytes;
-        if (done.error != 0)
-            write_trouble_ = redis_socket::text_of(done.error);
-        else if (done.bytes == 0)
-            return;
-    }
-    if (!unsent()) {
-        out_.clear();
-        sent_ = 0;
-    }
+    if (phase_ == phase::ready)
+        return break_up(why);
+    const std::string text = "connect to " + shared_.settings.where() + ": " + why;
+    if (phase_ == phase::greeting && greeting_.trouble())
+        fail(*greeting_.trouble(), now); // the server has said why, and closed
+    else if (why.starts_with("TLS: "))
+        fail({backend_error_kind::permanent, text}, now);
+    else if (phase_ >= phase::connecting)
+        try_next(now, text);
 }
 
-inline void redis_link::break_up(const std::string& why)
+inline void redis_link::break_up(
+    std::string why) // NOLINT(performance-unnecessary-value-param): it may be the wire's
 {
-    drop();
+    wire_.close();
     phase_ = phase::down;
     last_trouble_ = {backend_error_kind::not_applied,
                      "the connection to " + shared_.settings.where() + " broke: " + why};
@@ -290,22 +262,12 @@ inline void redis_link::break_up(const std::string& why)
 
 inline void redis_link::fail(redis_trouble why, clock::time_point now)
 {
-    drop();
+    wire_.close();
     addresses_.clear();
     phase_ = phase::down;
     last_trouble_ = std::move(why);
     retry_ = now + pause();
     on_refused(last_trouble_);
-}
-
-inline void redis_link::drop() noexcept
-{
-    socket_ = {};
-    out_.clear();
-    sent_ = 0;
-    write_trouble_.clear();
-    read_trouble_.clear();
-    reader_ = {};
 }
 
 /// None after the first failure; then from 20 ms up to 2 s, so that not all come back at once.

@@ -3,6 +3,7 @@
 
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/redis_settings.hpp>
+#include <amux/detail/redis_tls.hpp>
 #include <amux/detail/redis_waker.hpp>
 #include <amux/detail/token.hpp>
 #include <amux/scheduler.hpp>
@@ -25,6 +26,7 @@ struct redis_shared {
     explicit redis_shared(redis_settings s) : settings{std::move(s)} {}
 
     const redis_settings settings;
+    const redis_tls_context tls{settings};
     std::mutex mutex;
     std::shared_ptr<redis_waker> waker; // from the first operation on
     jitter random;

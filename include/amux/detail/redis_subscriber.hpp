@@ -182,7 +182,7 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
 inline std::uint64_t redis_subscriber::send_command(bool subscribes, std::string_view key,
                                                     clock::time_point now)
 {
-    redis_command_text text{out_};
+    redis_command_text text{wire_.out};
     text.begin(2);
     text.add(subscribes ? "SUBSCRIBE" : "UNSUBSCRIBE");
     text.add(shared_.settings.channel_prefix, key);
