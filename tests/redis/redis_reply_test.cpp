@@ -132,7 +132,7 @@ TEST_CASE("redis script: the server knows each by the name that we have reckoned
     for (const auto* script : {&redis_acquire, &redis_extend, &redis_release, &redis_look}) {
         CHECK(server.cli("SCRIPT", "LOAD", script->text).text == script->name());
     }
-    for (const std::size_t size : {0, 55, 56, 63, 64, 65, 119, 120}) {
+    for (const std::size_t size : {0u, 55u, 56u, 63u, 64u, 65u, 119u, 120u}) {
         const std::string comment = "--" + std::string(size, 'x');
         const auto name = sha1::hex(comment);
         CHECK(server.cli("SCRIPT", "LOAD", comment).text == std::string(name.begin(), name.end()));
