@@ -65,7 +65,7 @@ RUNTIME = [*plain("task_test", "spawn_test", "event_loop_test", "manual_event_lo
                       "when_all_test"),
            *sanitized(TSAN, "stress/loop_stress_test")]
 LEASES = [*plain("distributed_lock_test", "faults/lease_doubt", "faults/lease_end",
-                 "faults/lease_corners", "faults/lease_renewal", "faults/lease_waiting",
+                 "faults/lease_corners", "faults/lease_moments", "faults/lease_renewal", "faults/lease_waiting",
                  "faults/lease_hooks", "acquired_lock_test", "distributed_lock_calls_test",
                  "loop_call_test", "lock_backend_test", "faults/lease_seen_elsewhere",
                  "random/lease_walk", "stress/lease_moved_backend", "stress/lease_stress"),
@@ -86,6 +86,7 @@ HEADERS = {
     "mux_guard": (["faults/guards"], MUX),
     "reentrancy": (["faults/semantics"], MUX),
     "lock_awaiter": (["faults/cancellation"], MUX),
+    "lock_waiter": (["faults/cancellation"], MUX),
     "lock_operation": (["faults/guards"], MUX),
     "asyncmux": (["faults/guards"], MUX),
     "timer_heap": (["random/timer_heap_random_test"], RUNTIME),

@@ -254,8 +254,6 @@ private:
 /// The clock comes first: after a pause nothing is believed that has run out meanwhile.
 inline void lease::happens() noexcept
 {
-    if (end_)
-        return;
     const clock::time_point now = core().now();
     if (phase_.load(std::memory_order_acquire) == phase::releasing) {
         // The release hangs, and the lease is over by itself: those who wait here need not wait for it as well.
@@ -265,8 +263,6 @@ inline void lease::happens() noexcept
             arm(shared_from_this(), over_);
         return;
     }
-    if (phase_.load(std::memory_order_acquire) != phase::held)
-        return;
     if (now >= valid_until())
         return expire();
     if (now >= warning_due())
@@ -281,7 +277,7 @@ inline void lease::happens() noexcept
 /// Arms the timer for whatever comes next.
 inline void lease::plan() noexcept
 {
-    if (end_ || phase_.load(std::memory_order_acquire) != phase::held)
+    if (phase_.load(std::memory_order_acquire) != phase::held)
         return;
     clock::time_point due = valid_until();
     if (!lost_.stop_requested())
@@ -325,9 +321,9 @@ inline lock_core::request_ptr lease::extend(milliseconds ttl)
 inline void lease::extend_answered(backend_request& r)
 {
     extending_ = false;
-    const bool held = !end_ && phase_.load(std::memory_order_acquire) == phase::held;
+    const bool held = phase_.load(std::memory_order_acquire) == phase::held;
     const clock::time_point now = core().now();
-    if (held && now >= valid_until()) {
+    if (now >= valid_until()) {
         expire();
     } else if (held && r.error) {
         if (kind_of(r.error) == backend_error_kind::indeterminate)
@@ -352,12 +348,9 @@ inline void lease::extend_answered(backend_request& r)
         back_off_ = {};
         const milliseconds sure = (std::min)(ttl_, sure_ttl_);
         valid_until_.store(r.started + sure - drift_of(sure), std::memory_order_release);
-        if (now < valid_until())
-            core().tell(core().hooks().on_renew, event());
-        else
-            expire();
+        core().tell(core().hooks().on_renew, event());
     }
-    if (!r.error && r.yes && end_ && !released_)
+    if (r.yes && end_ && !released_)
         give_back(over_);
     plan();
     notify_all(watchers);
@@ -365,7 +358,7 @@ inline void lease::extend_answered(backend_request& r)
 
 inline void lease::release_answered(backend_request& r)
 {
-    released_ = !r.error && r.yes;
+    released_ = r.yes;
     release_trouble_ = r.error;
     if (r.error) {
         lock_event e = event();
@@ -378,7 +371,7 @@ inline void lease::release_answered(backend_request& r)
 
 inline void lease::end_now() noexcept
 {
-    if (phase_.load(std::memory_order_acquire) == phase::overdue || core().now() >= valid_until())
+    if (core().now() >= valid_until()) // so it is when the phase is `overdue`
         return expire();
     if (!leave_held(phase::aborted))
         return;
