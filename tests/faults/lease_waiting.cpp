@@ -630,6 +630,23 @@ struct teasing_backend {
 
 } // namespace
 
+TEST_CASE("waiting: trouble with a hint is told, once for each", "[lease][waiting]")
+{
+    amux::manual_event_loop loop;
+    teasing_backend store{.throws = true};
+    std::vector<std::string> told;
+    amux::lock_hooks hooks;
+    hooks.on_error = [&](const amux::lock_event& e) { told.push_back(e.key); };
+    amux::distributed_lock locks{store, loop, {.poll_interval = 100ms}, hooks};
+    asked l{loop, locks.acquire("k", {.max_wait = 1s})};
+    loop.run_ready();
+    CHECK(told == std::vector<std::string>{"k"});
+    loop.advance(1s);
+    loop.run_ready();
+    CHECK(l.state() == "timeout");
+    CHECK(told.size() <= 2);
+}
+
 TEST_CASE("waiting: hints that are none do not make a busy loop", "[lease][waiting]")
 {
     amux::manual_event_loop loop;

@@ -324,9 +324,11 @@ inline task<> acquisition::wait_until_maybe_free(wake_point& news)
         false_hints_ = 0;
     if (core_.notifies() && !trouble_ && !(told_ && false_hints_ >= 3)) {
         hint.request = core_.make_request(lock_core::operation::wait, key_, token_, {});
-        hint.request->on_answer = [&news](const backend_request& r) {
+        hint.request->on_answer = [this, &news](const backend_request& r) {
             if (!r.error) // trouble is no hint
                 news.notify();
+            else
+                core_.tell_error(event_of(r), r.error);
         };
         core_.send(hint.request);
     }

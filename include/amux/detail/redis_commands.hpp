@@ -144,7 +144,8 @@ private:
     std::string give_up(redis_operation* op, const char* why)
     {
         if (op)
-            fail(*op, kind_in_doubt(*op), why);
+            fail(*op, kind_in_doubt(*op),
+                 "the Redis server at " + shared_.settings.where() + ": " + why);
         return why;
     }
     static backend_error_kind kind_in_doubt(const redis_operation& op) noexcept
@@ -237,8 +238,9 @@ inline std::string redis_commands::on_reply(const redisReply& reply, clock::time
             if (!std::exchange(op->was_late, true))
                 ask_again(*op);
             else
-                fail(*op, backend_error_kind::not_applied,
-                     "the request came too late to the server");
+                fail(
+                    *op, backend_error_kind::not_applied,
+                    "the request came too late to the Redis server at " + shared_.settings.where());
             return {};
         default:
             return give_up(op, "the answer of the server makes no sense");

@@ -68,7 +68,7 @@ public:
         } else if (s == step::info) {
             look_at_info(text, where);
         } else if (s == step::time) {
-            read_time(reply);
+            read_time(reply, where);
         }
     }
 
@@ -116,7 +116,7 @@ private:
                   "): set maxmemory-policy noeviction, or use a server of its own");
     }
 
-    void read_time(const redisReply& reply)
+    void read_time(const redisReply& reply, const std::string& where)
     {
         const auto number = [](const redisReply& part) {
             return std::strtoll(part.str ? part.str : "0", nullptr, 10);
@@ -125,7 +125,8 @@ private:
             time_ = std::chrono::seconds{number(*reply.element[0])} +
                     std::chrono::microseconds{number(*reply.element[1])};
         else if (!error_)
-            error_ = redis_trouble{backend_error_kind::not_applied, "it does not tell its time"};
+            error_ = redis_trouble{backend_error_kind::not_applied,
+                                   "the Redis server at " + where + " does not tell its time"};
     }
 
     step steps_[5]{};

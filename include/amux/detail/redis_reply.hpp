@@ -36,11 +36,11 @@ public:
             return "no memory to read with";
         unfinished_ += bytes.size();
         if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK)
-            return std::string{"not understood: "} + reader_->errstr;
+            return trouble();
         for (;;) {
             void* reply = nullptr;
             if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK)
-                return std::string{"not understood: "} + reader_->errstr;
+                return trouble();
             if (!reply)
                 break;
             replies.emplace_back(static_cast<redisReply*>(reply));
@@ -50,11 +50,56 @@ public:
     }
 
 private:
+    /// Of one reply: what has more was not said to amux.
+    static constexpr std::size_t most_parts = 64;
+
     struct free_reader {
         void operator()(redisReader* r) const noexcept { redisReaderFree(r); }
     };
+    using reader = std::unique_ptr<redisReader, free_reader>;
 
-    std::unique_ptr<redisReader, free_reader> reader_{redisReaderCreate()};
+    static reader make_reader()
+    {
+        reader r{redisReaderCreate()};
+        if (r)
+            r->fn = with_limit();
+        return r;
+    }
+
+    static const redisReplyObjectFunctions* usual()
+    {
+        static const redisReplyObjectFunctions* const functions = reader
+        {
+            redisReaderCreate()
+        } -> fn;
+        return functions;
+    }
+    static redisReplyObjectFunctions* with_limit()
+    {
+        static redisReplyObjectFunctions functions = [] {
+            redisReplyObjectFunctions f = *usual();
+            f.createArray = &create_array;
+            return f;
+        }();
+        return &functions;
+    }
+    /// hiredis 0.14 makes room for as many parts as are announced, be it a billion. `Size` differs between its versions.
+    template <class Size>
+    static void* create_array(const redisReadTask* task, Size parts)
+    {
+        if (static_cast<std::size_t>(parts) > most_parts)
+            return nullptr;
+        return usual()->createArray(task, parts);
+    }
+
+    std::string trouble() const
+    {
+        if (reader_->err == REDIS_ERR_OOM)
+            return "longer than what amux asks for";
+        return std::string{"not understood: "} + reader_->errstr;
+    }
+
+    reader reader_ = make_reader();
     std::size_t unfinished_ = 0; // bytes since the last complete reply
 };
 

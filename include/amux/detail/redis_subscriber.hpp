@@ -194,15 +194,19 @@ inline std::uint64_t redis_subscriber::send_command(bool subscribes, std::string
 inline void redis_subscriber::start_look(redis_waiter& w, clock::time_point now)
 {
     w.at = redis_waiter::stage::looking;
+    w.look.trouble.reset();
+    w.look.remaining.reset();
     looks_.submit(w.look, now);
 }
 
 inline void redis_subscriber::looked(redis_waiter& w)
 {
-    if (w.look.trouble || !w.look.yes) {
+    const bool in_trouble = w.look.trouble.has_value();
+    if (in_trouble ? w.look.trouble->kind == backend_error_kind::permanent : !w.look.yes) {
         w.trouble = std::move(w.look.trouble);
         return wake(w);
     }
+    // A question that has failed does not end the wait: the subscription may stand.
     w.at = redis_waiter::stage::sleeping;
     // A little more than it has left: the server rounds down.
     const auto left = w.look.remaining.value_or(longest_sleep) + std::chrono::milliseconds{1};
