@@ -69,8 +69,10 @@ private:
 /// own, so tests run beside each other. Not thread-safe.
 class redis_server {
 public:
-    /// Starts it, and waits until it answers. `args` come last on its command line.
-    explicit redis_server(std::vector<std::string> args = {}) : args_{std::move(args)}
+    /// Starts it, and waits until it answers. `args` come last on its command line; `environment` is added to ours.
+    explicit redis_server(std::vector<std::string> args = {},
+                          std::vector<std::string> environment = {})
+        : args_{std::move(args)}, environment_{std::move(environment)}
     {
         for (std::size_t n = 0; n + 1 < args_.size(); ++n) {
             if (args_[n] == "--requirepass")
@@ -219,6 +221,12 @@ private:
         for (auto& w : words)
             argv.push_back(w.data());
         argv.push_back(nullptr);
+        std::vector<char*> environment;
+        for (auto& e : environment_)
+            environment.push_back(e.data());
+        for (char** e = environ; *e != nullptr; ++e)
+            environment.push_back(*e);
+        environment.push_back(nullptr);
 
         std::error_code ignored;
         std::filesystem::remove(path(), ignored); // else the one of a killed server looks alive
@@ -233,7 +241,7 @@ private:
                 close(fd);
             while (open("/dev/null", O_RDWR) < 2) {
             }
-            execvp(argv[0], argv.data());
+            execvpe(argv[0], argv.data(), environment.data());
             _exit(127);
         }
         if (pid_ < 0)
@@ -259,6 +267,7 @@ private:
 
     temporary_folder folder_;
     std::vector<std::string> args_;
+    std::vector<std::string> environment_;
     std::string password_;
     int port_ = 0;
     pid_t pid_ = 0;

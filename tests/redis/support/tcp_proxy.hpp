@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -85,7 +86,7 @@ public:
     {
         tell([&](controls& c) { c.delay = d; });
     }
-    /// One byte at a time.
+    /// One byte at a time. Zero: as fast as it goes.
     void trickle(std::chrono::milliseconds between_bytes)
     {
         tell([&](controls& c) { c.trickle = between_bytes; });
@@ -109,7 +110,7 @@ public:
     {
         tell([&](controls& c) { c.refuse = on; });
     }
-    /// After so many more bytes this way their connection is reset.
+    /// After so many more bytes this way their connection is reset; once.
     void cut_after(way w, std::size_t bytes)
     {
         tell([&](controls& c) { c.cut[w] = std::make_shared<std::size_t>(bytes); });
@@ -128,7 +129,7 @@ private:
         int resets = 0;
         std::array<bool, 2> stalled{};
         std::chrono::milliseconds delay{0};
-        std::chrono::milliseconds trickle{0};
+        std::optional<std::chrono::milliseconds> trickle{};
         std::array<std::shared_ptr<std::size_t>, 2> cut{};
         std::shared_ptr<const filter> decide{};
     };
@@ -342,11 +343,11 @@ private:
             piece& first = s.queue.front();
             if (first.due > time || s.next_byte > time)
                 return;
-            std::size_t size = now.trickle.count() > 0 ? 1 : first.bytes.size();
-            if (now.cut[w])
+            std::size_t size = now.trickle ? 1 : first.bytes.size();
+            const bool cuts = now.cut[w] && *now.cut[w] > 0;
+            if (cuts)
                 size = std::min(size, *now.cut[w]);
-            const auto sent =
-                size == 0 ? 0 : send(p.to(w).get(), first.bytes.data(), size, MSG_NOSIGNAL);
+            const auto sent = send(p.to(w).get(), first.bytes.data(), size, MSG_NOSIGNAL);
             if (sent < 0) {
                 p.broken = errno != EAGAIN && errno != EINTR;
                 return;
@@ -354,9 +355,9 @@ private:
             first.bytes.erase(0, static_cast<std::size_t>(sent));
             if (first.bytes.empty())
                 s.queue.pop_front();
-            if (now.trickle.count() > 0)
-                s.next_byte = time + now.trickle;
-            if (now.cut[w] && (*now.cut[w] -= static_cast<std::size_t>(sent)) == 0)
+            if (now.trickle)
+                s.next_byte = time + *now.trickle;
+            if (cuts && (*now.cut[w] -= static_cast<std::size_t>(sent)) == 0)
                 p.broken = true;
         }
     }
