@@ -103,7 +103,7 @@ inline redis_backend::~redis_backend()
         return;
     // The child's copy is left as it is: its thread is not there, and its connections are the parent's.
     if (io_->forked())
-        new std::shared_ptr{std::move(io_)};
+        io_->abandon();
     else
         io_->close();
 }

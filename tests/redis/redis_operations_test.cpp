@@ -232,9 +232,8 @@ TEST_CASE("redis_backend: without a server an operation ends in its time, and sa
 TEST_CASE("redis_backend: it waits for a server that is coming", "[redis]")
 {
     redis_server server;
-    redis_backend backend{at(server, 20s)};
-    REQUIRE(take(backend, "before"));
     server.kill9();
+    redis_backend backend{at(server, 20s)};
     amux::event_loop loop;
     std::optional<amux::acquire_result> got;
     const auto ask = [](redis_backend& b,

@@ -85,7 +85,8 @@ private:
     /// "\nname:value\r\n"
     static std::string_view field(std::string_view info, std::string_view name)
     {
-        for (std::size_t at = info.find(name); at != info.npos; at = info.find(name, at + 1)) {
+        for (std::size_t at = info.find(name); at != std::string_view::npos;
+             at = info.find(name, at + 1)) {
             if ((at != 0 && info[at - 1] != '\n') ||
                 !info.substr(at + name.size()).starts_with(':'))
                 continue;

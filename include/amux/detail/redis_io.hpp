@@ -60,6 +60,8 @@ public:
 
     /// Ends the thread; every operation that is out is answered with trouble.
     void close() noexcept;
+    /// In a forked child: keeps all as it is until the process ends.
+    void abandon() noexcept { self_ = shared_from_this(); }
 
 private:
     void run() noexcept;
@@ -73,6 +75,7 @@ private:
     // Renewals come first, also after a reconnect.
     const std::array<redis_link*, 3> links_{&renewals_, &acquires_, &subscriber_};
     std::thread thread_;
+    std::shared_ptr<redis_io> self_; // once abandoned
     std::atomic<long> process_{0}; // whose the thread is; 0: there is none yet
 };
 

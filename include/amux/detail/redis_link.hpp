@@ -75,7 +75,7 @@ protected:
     /// Called while it is ready: looks at its own deadlines, puts into `wire_.out` what is to be sent.
     virtual void work(clock::time_point now) = 0;
 
-    void break_up(std::string why);
+    void break_up(const std::string& why);
     /// The last reason why there was no connection.
     const redis_trouble& last_trouble() const noexcept { return last_trouble_; }
     /// It does work: the next break is followed by an attempt at once.
@@ -89,7 +89,7 @@ private:
     void resolve(clock::time_point now);
     void try_next(clock::time_point now, std::string trouble);
     void connected(clock::time_point now);
-    void broken(std::string why, clock::time_point now);
+    void broken(const std::string& why, clock::time_point now);
     void greeted(clock::time_point now);
     void fail(redis_trouble why, clock::time_point now);
     clock::duration pause();
@@ -126,8 +126,8 @@ inline void redis_link::step(clock::time_point now)
         else
             try_next(now, "connect to " + shared_.settings.where() + ": no answer");
     }
-    if (!wire_.write_trouble().empty())
-        broken(wire_.write_trouble(), now);
+    if (const std::string trouble = wire_.write_trouble(); !trouble.empty())
+        broken(trouble, now);
     if (ready())
         work(now);
     if (phase_ >= phase::greeting)
@@ -236,7 +236,7 @@ inline void redis_link::digest(clock::time_point now)
         broken(trouble, now);
 }
 
-inline void redis_link::broken(std::string why, clock::time_point now)
+inline void redis_link::broken(const std::string& why, clock::time_point now)
 {
     if (phase_ == phase::ready)
         return break_up(why);
@@ -249,8 +249,7 @@ inline void redis_link::broken(std::string why, clock::time_point now)
         try_next(now, text);
 }
 
-inline void redis_link::break_up(
-    std::string why) // NOLINT(performance-unnecessary-value-param): it may be the wire's
+inline void redis_link::break_up(const std::string& why)
 {
     wire_.close();
     phase_ = phase::down;

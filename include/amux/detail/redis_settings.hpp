@@ -70,7 +70,10 @@ private:
             throw std::invalid_argument{std::string{"amux: Redis: "} + otherwise};
     }
 
-    static bool has_zero(std::string_view text) { return text.find('\0') != text.npos; }
+    static bool has_zero(std::string_view text)
+    {
+        return text.find('\0') != std::string_view::npos;
+    }
 
     // No message repeats a value: a password that was put in the wrong place would be printed.
     static void check(const redis_options& o)
@@ -87,7 +90,7 @@ private:
                 "the user name comes without a password");
         require(o.database >= 0, "the database is not a number from 0");
         require(!o.key_prefix.empty() && !has_zero(o.key_prefix) &&
-                    o.key_prefix.find_first_of("{}") == o.key_prefix.npos,
+                    o.key_prefix.find_first_of("{}") == std::string_view::npos,
                 "the key prefix is empty, or has a brace or a zero in it");
         require(o.connect_timeout > milliseconds{} && o.connect_timeout <= longest,
                 "the connect time-out is not from 1 ms to 24 hours");

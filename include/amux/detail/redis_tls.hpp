@@ -155,10 +155,10 @@ struct redis_tls_context {
 };
 
 struct redis_tls {
-    static bool active() noexcept { return false; }
-    static std::string begin(const redis_tls_context&, const redis_settings&) { return "no TLS"; }
-    static std::string encrypt(std::string&, std::string&) { return "no TLS"; }
-    static std::string decrypt(std::string_view, std::string&) { return "no TLS"; }
+    bool active() const noexcept { return false; }
+    std::string begin(const redis_tls_context&, const redis_settings&) const { return "no TLS"; }
+    std::string encrypt(std::string&, std::string&) const { return "no TLS"; }
+    std::string decrypt(std::string_view, std::string&) const { return "no TLS"; }
 };
 
 #endif

@@ -86,8 +86,8 @@ inline std::string_view redis_inner_error(std::string_view reply)
     if (!reply.starts_with("ERR Error running script"))
         return reply;
     const auto at = reply.rfind(mark);
-    const auto behind = at == reply.npos ? at : reply.find(": ", at + mark.size());
-    if (behind == reply.npos)
+    const auto behind = at == std::string_view::npos ? at : reply.find(": ", at + mark.size());
+    if (behind == std::string_view::npos)
         return reply;
     reply.remove_prefix(behind + 2);
     if (reply.starts_with('-'))

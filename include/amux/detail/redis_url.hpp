@@ -38,7 +38,7 @@ private:
     {
         const auto at = text.find(c);
         const auto head = text.substr(0, at);
-        text.remove_prefix(at == text.npos ? text.size() : at + 1);
+        text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
         return head;
     }
 
@@ -80,10 +80,11 @@ private:
     {
         const auto colon = url.find("://");
         const auto scheme = url.substr(0, colon);
-        if (colon == url.npos || (scheme != "redis" && scheme != "rediss" && scheme != "unix"))
+        if (colon == std::string_view::npos ||
+            (scheme != "redis" && scheme != "rediss" && scheme != "unix"))
             fail("the scheme is not redis, rediss or unix");
         url.remove_prefix(colon + 3);
-        if (url.find('#') != url.npos)
+        if (url.find('#') != std::string_view::npos)
             fail("it has a fragment; a '#' in a text is written %23");
         options_.tls.enabled = scheme == "rediss";
         const auto front = cut(url, '?');
@@ -106,14 +107,15 @@ private:
     {
         const auto slash = text.find('/');
         std::string_view authority = text.substr(0, slash);
-        std::string_view rest = slash == text.npos ? std::string_view{} : text.substr(slash);
-        if (const auto at = authority.rfind('@'); at != authority.npos) {
+        std::string_view rest =
+            slash == std::string_view::npos ? std::string_view{} : text.substr(slash);
+        if (const auto at = authority.rfind('@'); at != std::string_view::npos) {
             std::string_view user = authority.substr(0, at);
             username_ = decoded(cut(user, ':'), "the user name is not percent-encoded");
             password_ = decoded(user, "the password is not percent-encoded");
             authority.remove_prefix(at + 1);
         }
-        if (rest.find('@') != rest.npos && !is_unix)
+        if (rest.find('@') != std::string_view::npos && !is_unix)
             fail("there is an '@' behind the host; in a user name or password '/' is written %2F");
         if (is_unix) {
             if (!authority.empty() || rest.size() < 2)
@@ -130,7 +132,7 @@ private:
     {
         if (text.starts_with('[')) {
             const auto close = text.find(']');
-            if (close == text.npos)
+            if (close == std::string_view::npos)
                 fail("the host has no closing bracket");
             host_ = text.substr(1, close - 1);
             text.remove_prefix(close + 1);
@@ -139,7 +141,7 @@ private:
         } else {
             const auto colon = text.find(':');
             host_ = decoded(text.substr(0, colon), "the host is not percent-encoded");
-            text.remove_prefix(colon == text.npos ? text.size() : colon);
+            text.remove_prefix(colon == std::string_view::npos ? text.size() : colon);
         }
         if (host_.empty())
             fail("the host is missing");
