@@ -309,6 +309,36 @@ TEST_CASE("run_as_leader: work that ends with an error of ours after a loss begi
     CHECK(begun == 3);
 }
 
+TEST_CASE("run_as_leader: work that ends with an error of its own after a loss ends it",
+          "[lease][leader]")
+{
+    lease_bench b;
+    auto fn = [&](acquired_lock& l) -> task<> {
+        co_await b.loop.sleep_for(1h, l.lost_token());
+        throw std::out_of_range{"mine"};
+    };
+    auto r = b.ask(b.locks.run_as_leader("role", fn, {.ttl = 1s, .poll_interval = 10ms}));
+    b.pass();
+    b.store.drop("role");
+    b.pass_slowly(500ms, 10ms);
+    CHECK(r.state() == "threw");
+    CHECK(r.message() == "mine");
+}
+
+TEST_CASE("run_as_leader: work that gives the lease back itself has not lost it", "[lease][leader]")
+{
+    lease_bench b;
+    int begun = 0;
+    auto fn = [&](acquired_lock& l) -> task<> {
+        ++begun;
+        co_await l.release();
+    };
+    auto r = b.ask(b.locks.run_as_leader("role", fn, {.ttl = 1s}));
+    b.pass();
+    CHECK(r.state() == "done");
+    CHECK(begun == 1);
+}
+
 TEST_CASE("run_as_leader: a stop is a normal end, wherever it comes", "[lease][leader]")
 {
     lease_bench b;

@@ -479,6 +479,18 @@ TEST_CASE("distributed_lock: release by token frees a key that nobody here holds
     CHECK(trouble.state() == "trouble");
 }
 
+TEST_CASE("distributed_lock: release by another token leaves a live handle of the key alone",
+          "[lease]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 1s});
+    auto answer = b.ask(b.locks.release("k", "somebody"));
+    b.pass();
+    CHECK_FALSE(answer.value());
+    CHECK(l.is_held());
+    CHECK(b.store.holder("k") == l.token());
+}
+
 TEST_CASE("distributed_lock: release by token ends a live handle of it first", "[lease]")
 {
     lease_bench b;

@@ -520,6 +520,22 @@ TEST_CASE("event_loop: a coroutine that is destroyed between two frames leaves n
     CHECK(loop.run_ready() == 0);
 }
 
+TEST_CASE(
+    "event_loop: a coroutine that is destroyed while it waits for the next frame leaves "
+    "nothing behind",
+    "[event_loop]")
+{
+    event_loop loop;
+    const auto hop = [&]() -> support::hooked_coroutine { co_await loop.schedule(); };
+    calling inside{[&] {
+        auto h = hop();
+        h.start(&loop); // it is kept for the frame after this one
+    }};
+    loop.post(inside);
+    CHECK(loop.run_ready() == 1);
+    CHECK(loop.run_ready() == 0);
+}
+
 TEST_CASE("event_loop: a pump inside a resumed coroutine runs what is queued behind that coroutine",
           "[event_loop]")
 {

@@ -6,6 +6,7 @@
 #include <amux/testing/scripted_backend.hpp>
 
 #include "support/broken_backend.hpp"
+#include "support/death.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -18,6 +19,7 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -166,6 +168,26 @@ TEST_CASE("scripted_backend: a call that is held goes as the test says", "[testi
     CHECK(b.store.oldest_in_flight(operation::acquire) == 0);
 }
 
+TEST_CASE("scripted_backend: to end a call twice ends the program with a message", "[testing]")
+{
+    const auto text = support::death_of([] {
+        bench b;
+        b.store.always(operation::acquire, course::held());
+        heard out;
+        b.acquire(out);
+        const auto number = b.store.oldest_in_flight(operation::acquire);
+        b.store.answer(number);
+        b.store.answer(number);
+    });
+    CHECK(text.find("told to end a call that is not in flight") != text.npos);
+}
+
+TEST_CASE("scripted_backend: its calls have names", "[testing]")
+{
+    CHECK(std::string{to_string(operation::acquire)} == "acquire");
+    CHECK(std::string{to_string(operation::wait)} == "wait");
+}
+
 TEST_CASE("scripted_backend: answers may come in another order than requests", "[testing]")
 {
     bench b;
@@ -255,6 +277,20 @@ TEST_CASE("scripted_backend: a request outlives who asked, and the store", "[tes
         loop.run_ready();
         CHECK(store->holder("k") == "t");
     }
+    SECTION("both go, and the store has answered already")
+    {
+        store->next(operation::acquire, course::acts_late(50ms, 5ms));
+        loop.spawn(hear(loop, store->acquire("k", "t", 1s), out));
+        loop.run_ready();
+        loop.advance(10ms);
+        loop.run_ready();
+        CHECK(out.what == "indeterminate");
+        CHECK(store->in_flight() == 0);
+        CHECK(store->oldest_in_flight(operation::acquire) == 0);
+        store.reset();
+        loop.advance(100ms);
+        loop.run_ready();
+    }
     SECTION("the store goes")
     {
         store->always(operation::acquire, course::slow(5ms, 5ms));
@@ -343,6 +379,47 @@ TEST_CASE("run_conformance: every mistake is found", "[testing][conformance]")
     CHECK(bad.front().find(": ") + 2 < bad.front().size()); // it says what was expected
 }
 
+namespace {
+
+/// Keeps no law: each operation throws what is no exception.
+struct rude_backend {
+    amux::task<bool> acquire(std::string_view, std::string_view, std::chrono::milliseconds)
+    {
+        throw 7;
+        co_return false;
+    }
+    amux::task<bool> extend(std::string_view, std::string_view, std::chrono::milliseconds)
+    {
+        throw 7;
+        co_return false;
+    }
+    amux::task<bool> release(std::string_view, std::string_view)
+    {
+        throw 7;
+        co_return false;
+    }
+    amux::task<std::optional<std::string>> get(std::string_view)
+    {
+        throw 7;
+        co_return std::nullopt;
+    }
+};
+
+} // namespace
+
+TEST_CASE("run_conformance: what is thrown is a failed case, whatever it is",
+          "[testing][conformance]")
+{
+    manual_event_loop loop;
+    rude_backend backend;
+    const auto results = run_conformance(backend, in_virtual_time(loop));
+    REQUIRE(!results.empty());
+    for (const auto& r : results) {
+        CHECK_FALSE(r.ok);
+        CHECK(r.message == "something was thrown");
+    }
+}
+
 TEST_CASE("history: a line is read as it was written", "[testing][history]")
 {
     const std::string line =
@@ -353,12 +430,21 @@ TEST_CASE("history: a line is read as it was written", "[testing][history]")
     REQUIRE(e);
     CHECK(history::to_line(*e) == line);
     CHECK(history::from_line("  " + line + " \r"));
-    const std::string bad = GENERATE("", "granted 1 p k c", "asked x p k c", "asked 1 p k",
-                                     "seen 1 p k c", "ended 1x p k c", "died 1 p k");
+    const std::string bad =
+        GENERATE("", "granted 1 p k c", "asked x p k c", "asked 1 p k", "seen 1 p k c",
+                 "ended 1x p k c", "died 1 p k", "granted 1 p k c until soon");
     CHECK_FALSE(history::from_line(bad));
     history h;
     CHECK(h.add_lines(line + "\n\nnonsense\n" + line) == 1);
     CHECK(h.size() == 2);
+}
+
+TEST_CASE("history: a word that is not known yet is passed over, with its number",
+          "[testing][history]")
+{
+    const auto e = history::from_line("granted 1 p k c colour 3 until 9");
+    REQUIRE(e);
+    CHECK(history::to_line(*e) == "granted 1 p k c until 9");
 }
 
 TEST_CASE("history: nothing is found where nothing is wrong", "[testing][history]")
@@ -402,6 +488,8 @@ TEST_CASE("history: every fault is found", "[testing][history]")
           "a's call 1 for k is granted twice; ");
     CHECK(faults_of(two + "failed 2 a k 1", false) == "a's call 1 for k fails after its grant; ");
     CHECK(faults_of(two + "ended 2 a k 1 \n believes 3 a k 1 until 9", false) ==
+          "a's call 1 for k goes on after its end; ");
+    CHECK(faults_of(two + "ended 2 a k 1 \n granted 3 a k 1 until 9", false) ==
           "a's call 1 for k goes on after its end; ");
     CHECK(faults_of(two + "believes 11 a k 1 until 19", false) ==
           "a's call 1 for k believes again after its time was up; ");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file keys may leak, be confused, live too long, or break the mux when one of their functions throws.
+#include "support/growing_policy.hpp"
 #include "support/request.hpp"
 #include "support/scale.hpp"
 
@@ -105,7 +106,67 @@ struct ignores_case {
     }
 };
 
+/// What a key is looked up by, too large to be copied into a description.
+struct article {
+    std::array<char, 48> title{};
+    int number = 0;
+    explicit operator int() const noexcept { return number; }
+};
+
+struct by_number {
+    using is_transparent = void;
+    static int of(int n) noexcept { return n; }
+    static int of(const article& a) noexcept { return a.number; }
+    template <class T>
+    std::size_t operator()(const T& t) const noexcept
+    {
+        return static_cast<std::size_t>(of(t));
+    }
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const noexcept
+    {
+        return of(a) == of(b);
+    }
+};
+
 } // namespace
+
+TEST_CASE("asyncmux: a key may be looked up by something large, which is not copied",
+          "[asyncmux][keys]")
+{
+    asyncmux<int, amux::multi_threaded, by_number, by_number> mux;
+    article a;
+    a.number = 7;
+    request holder{mux.lock(a)};
+    REQUIRE(holder.guard().key() != nullptr);
+    CHECK(*holder.guard().key() == 7);
+    auto described = mux.lock(a);
+    a.number = 8; // it refers to this one until it is granted
+    request other{std::move(described)};
+    CHECK(other.state() == "owns");
+    CHECK_FALSE(mux.try_lock(7));
+    CHECK_FALSE(mux.try_lock(a));
+    CHECK(mux.tracked_keys() == 2);
+}
+
+TEST_CASE("asyncmux: a mux with very many keys is divided only when they have gone",
+          "[asyncmux][keys]")
+{
+    asyncmux<int, walks::growing<4>> mux;
+    std::vector<decltype(mux)::guard> held;
+    for (int i = 0; i != 1100; ++i)
+        held.push_back(mux.try_lock(i));
+    const int mutexes = walks::noticed::mutexes;
+    walks::noticed::collisions = 1;
+    held.push_back(mux.try_lock(5000));
+    CHECK(walks::noticed::mutexes == mutexes); // to move them would keep everybody waiting
+    held.resize(100);
+    walks::noticed::collisions = 1;
+    held.push_back(mux.try_lock(5000));
+    CHECK(walks::noticed::mutexes == mutexes + 4);
+    CHECK(mux.tracked_keys() == 101);
+    CHECK_FALSE(mux.try_lock(99));
+}
 
 TEST_CASE("asyncmux: keys with one hash are told apart by their equality", "[asyncmux][keys]")
 {
