@@ -243,3 +243,49 @@ TEST_CASE("lease moment: a release by another token leaves a live handle alone",
     CHECK(l.is_held());
     CHECK(b.store.holder("k") == l.token());
 }
+
+TEST_CASE("lease moment: the timer of lost_token renews no lease that is not to be renewed",
+          "[lease][renewal]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 3s, .stop_margin = 1s});
+    b.pass_slowly(2500ms, 10ms);
+    CHECK(l.lost_token().stop_requested());
+    CHECK(b.count(operation::extend) == 0);
+}
+
+TEST_CASE("lease moment: lost_token never stops for a release, however long that takes",
+          "[lease][end]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 3s, .stop_margin = 1s});
+    b.store.next(operation::release, course::late(2500ms));
+    auto released = b.ask(l.release());
+    b.pass_slowly(2510ms, 10ms);
+    CHECK(released.value());
+    CHECK_FALSE(l.lost_token().stop_requested());
+}
+
+TEST_CASE("lease moment: after an extend in doubt the renewal comes in the shorter of both ttl",
+          "[lease][renewal]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 100s, .renew = true});
+    b.store.next(operation::extend, course::fails(backend_error_kind::indeterminate));
+    auto extended = b.ask(l.extend(2s));
+    b.pass();
+    CHECK(extended.state() == "trouble");
+    b.pass_slowly(130ms);
+    CHECK(b.count(operation::extend) == 2);
+    CHECK(l.is_held());
+}
+
+TEST_CASE("lease moment: expires_at is the wall clock's time at which belief ends", "[lease]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 1h});
+    const auto from_now = l.expires_at() - std::chrono::system_clock::now();
+    CHECK(from_now > 50min);
+    CHECK(from_now < 70min);
+    CHECK(b.log.last("acquire").expires_at - std::chrono::system_clock::now() > 50min);
+}

@@ -68,7 +68,8 @@ LEASES = [*plain("distributed_lock_test", "faults/lease_doubt", "faults/lease_en
                  "faults/lease_corners", "faults/lease_moments", "faults/lease_renewal", "faults/lease_waiting",
                  "faults/lease_hooks", "acquired_lock_test", "distributed_lock_calls_test",
                  "loop_call_test", "lock_backend_test", "faults/lease_seen_elsewhere",
-                 "random/lease_walk", "stress/lease_moved_backend", "stress/lease_stress"),
+                 "programs/lease_fork", "random/lease_walk", "stress/lease_moved_backend",
+                 "stress/lease_stress"),
           *sanitized(ASAN, "faults/lease_end", "faults/lease_hooks", "faults/lease_corners",
                      "distributed_lock_calls_test", "stress/lease_stress"),
           *sanitized(TSAN, "stress/lease_stress")]
@@ -188,8 +189,9 @@ class Bench:
                        "-c", ROOT / f"tests/{source}.cpp", "-o", objects[-1])
             if done.returncode != 0:
                 return done.stdout
-        done = run("clang++-19", *flags, *objects, "-lCatch2Main", "-lCatch2", "-pthread", "-ldl",
-                   "-o", folder / "test")
+        main = () if name.startswith("programs/") else ("-lCatch2Main",)
+        done = run("clang++-19", *flags, *objects, *main, "-lCatch2", "-pthread", "-ldl", "-o",
+                   folder / "test")
         return done.stdout if done.returncode != 0 else None
 
     @staticmethod

@@ -339,8 +339,8 @@ inline void lease::extend_answered(backend_request& r)
         retry_ = now +
                  std::chrono::duration_cast<clock::duration>(back_off_ * core().random(0.75, 1.25));
         core().tell(core().hooks().on_error, e);
-    } else if (held && !r.yes) {
-        lost();
+    } else if (!r.yes) {
+        lost(); // if it is held yet
     } else if (held) {
         ttl_ = r.ttl;
         renewed_ = r.started;
