@@ -42,7 +42,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers fuzz)
+all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers libcxx fuzz)
 known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
