@@ -376,7 +376,7 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
     if (!w.where)
         resume_queue::remove(w);
     else
-        for (int tries = 1 << 16; !w.where->cancel(w) && tries != 0; --tries)
+        for (int tries = 1 << 20; !w.where->cancel(w) && tries != 0; --tries)
             spin_lock::yield();
     if (w.state != request_state::granted)
         return;
