@@ -250,7 +250,7 @@ void explorer::run(program& p)
         ++counts_.schedules;
         return;
     }
-    if (fraction_ < 1 &&
+    if (fraction_ < 1 && number != 0 &&
         static_cast<double>(mixed(seed_ + number * 0x9E3779B97F4A7C15u)) >= fraction_ * 0x1.0p64)
         return;
     ++counts_.programs;

@@ -38,7 +38,8 @@ struct counts {
 /// process. Environment:
 ///
 ///   AMUX_SCHEDULE=NUMBER:CHOICES   runs that schedule alone, and tells each step
-///   AMUX_SCHEDULES=0.01            runs that part of the programs, chosen by a seed that is printed; AMUX_SEED sets it
+///   AMUX_SCHEDULES=0.01            runs the first program and that part of the others, chosen by a seed that is printed;
+///                                  AMUX_SEED sets it
 ///   AMUX_PREEMPTIONS=3             instead of what the constructor was given
 class explorer {
 public:

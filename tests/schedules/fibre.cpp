@@ -2,6 +2,7 @@
 // Without this file there is nothing to switch between.
 #include "schedules/fibre.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,6 @@
 #include <link.h>
 #include <new>
 #include <pthread.h>
-#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define AMUX_SCHEDULES_ASAN 1
@@ -41,7 +41,7 @@ struct fibre {
     void* fake_stack;
     const void* bottom;
     std::size_t size;
-    std::vector<std::byte> thread_locals;
+    std::byte* thread_locals; // while another runs; never freed: they may own memory
     std::array<std::byte, 2 * sizeof(void*)> exceptions; // those caught, and how many are in flight
 };
 
@@ -200,9 +200,10 @@ void start(void (*body)(int))
     for (std::size_t i = 0; i < all.size(); ++i) {
         fibre& f = all[i];
         f.exceptions = {};
-        f.thread_locals.assign(block.size, std::byte{});
-        if (block.image_size != 0)
-            std::memcpy(f.thread_locals.data(), block.image, block.image_size);
+        if (!f.thread_locals) {
+            f.thread_locals = new std::byte[block.size + 1]{};
+            std::copy_n(block.image, block.image_size, f.thread_locals);
+        }
         if (i < most)
             prepare_stack(f, stacks + i * stack_size);
         else
@@ -216,8 +217,8 @@ void switch_to(int number) noexcept
     fibre& to = all[static_cast<std::size_t>(number)];
     running_now = number;
     if (block.size != 0) {
-        std::memcpy(from.thread_locals.data(), block.address, block.size);
-        std::memcpy(block.address, to.thread_locals.data(), block.size);
+        std::memcpy(from.thread_locals, block.address, block.size);
+        std::memcpy(block.address, to.thread_locals, block.size);
     }
     void* const exceptions = abi::__cxa_get_globals();
     std::memcpy(from.exceptions.data(), exceptions, from.exceptions.size());

@@ -92,12 +92,8 @@ public:
             steps_left_[t] = text_.threads[t].size();
         in_call_ = {};
         for (const step& s : text_.before) {
-            all_[at(s.id)].keeps = history_.idle();
+            all_[at(s.id)].keeps = text_.keeps || history_.idle();
             act(s);
-        }
-        for (const auto& steps : text_.threads) {
-            for (const step& s : steps)
-                all_[at(s.id)].keeps = all_[at(s.id)].keeps || s.what == verb::release;
         }
     }
 
@@ -513,6 +509,7 @@ std::string to_string(const mux_text& t)
     std::string text = t.place == place::loop ? "on a loop" : "on threads";
     text += ", " + std::to_string(t.shards) + (t.shards == 1 ? " shard" : " shards");
     text += t.limited ? ", one may wait" : "";
+    text += t.keeps ? ", who waits keeps its lock" : "";
     text += t.destroys ? ", the last destroys the mux" : "";
     if (!t.before.empty())
         text += "; before: " + write(t.before);

@@ -39,15 +39,15 @@ struct step {
 
 enum class place : std::uint8_t { thread, loop };
 
-/// The programs that are run. The first request is granted, and the next ones wait, before the threads begin. A request
-/// that had to wait releases its lock as soon as it has it, if it is one of those; others keep it until their thread
-/// releases it, or everything ends.
+/// The programs that are run. The first request is granted, and the next ones wait, before the threads begin.
 struct mux_text {
     schedules::place place = schedules::place::thread;
     int shards = 1;
     bool limited = false; // one request may wait at a time
-    bool destroys =
-        false; // a coroutine that is told, and sees that nobody uses the mux any more, destroys it
+    // Who waits before the threads begin keeps its lock to the end; else it releases it at once.
+    bool keeps = false;
+    // A coroutine that is told, and sees that nobody uses the mux any more, destroys it.
+    bool destroys = false;
     std::vector<step> before;
     std::vector<std::vector<step>> threads;
 };

@@ -194,6 +194,9 @@ void two_wait(explorer& e, const forms& holders, const forms& waiters, int threa
                     t.place = p;
                     t.before = holding(h, {w1, w2});
                     run_all(e, t, changes(p, 2), threads, length);
+                    t.keeps = true;
+                    if (p == place::loop && length > 1)
+                        run_all(e, t, changes(p, 2), threads, length);
                 }
             }
         }
