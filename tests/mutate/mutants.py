@@ -24,8 +24,8 @@ OPERATOR = re.compile(r"(?<=\s)(<=|>=|==|!=|\+=|-=|&=|\|=|<<|>>|&&|\|\||[<>+\-*/
 # What is decided while compiling: a change does not compile, or changes nothing.
 COMPILE_TIME = re.compile(r"\s*(#|template\b|requires\b|concept\b|static_assert\b|using\b|friend\b"
                           r"|typedef\b|namespace\b|.*\bif constexpr\b)|.*\bconcept\b")
-NOT_STATEMENTS = re.compile(r"(using|friend|template|static_assert|struct|class|enum|namespace|typedef"
-                            r"|throw|extern|public|private|protected|case|default|union|if|while"
+NOT_STATEMENTS = re.compile(r"(using|friend|template|static_assert|struct|class|enum|namespace"
+                            r"|typedef|throw|extern|public|private|protected|case|default|union|if|while"
                             r"|for|switch|do|else|try|catch)\b|(co_)?return\b[^;]")
 # What is declared is used later, so it does not compile without; a guard may well.
 DECLARATION = re.compile(r"(static |constexpr |const |thread_local )*[\w:]+(<[^;=]*>)?"
@@ -133,13 +133,15 @@ class Maker:
                     if (i - 1 in self.at and len(self.at[i - 1]) == 2 and
                             PRECEDENCE.get(self.at[i - 1], 0) < precedence):
                         break
-                    word = re.search(r"\b(return|co_return|throw|case|else)$", code[max(0, i - 9):i + 1])
+                    word = re.search(r"\b(return|co_return|throw|case|else)$",
+                                     code[max(0, i - 9):i + 1])
                     if word and not re.match(r"\w", code[i + 1]):
                         break
             i += step
         first, last = (at, i) if step > 0 else (i + 1, at + 1)
         stripped = code[first:last]
-        return (first + len(stripped) - len(stripped.lstrip()), last - len(stripped) + len(stripped.rstrip()))
+        return (first + len(stripped) - len(stripped.lstrip()),
+                last - len(stripped) + len(stripped.rstrip()))
 
     def statement_around(self, at):
         """The statement that begins at `at`, or None: up to its semicolon."""

@@ -372,7 +372,8 @@ def main():
         if verdicts[mutant.id] == "survived":
             print(f"SURVIVED {mutant}")
     for header, before, after in stale:
-        print(f"FAILED equivalent.txt names what is not there: {header}\n    - {before}\n    + {after}")
+        print(f"FAILED equivalent.txt names what is not there: {header}\n    - {before}\n"
+              f"    + {after}")
     print(f"{total['killed']} passed, {total['survived'] + len(stale)} failed")
     return bool(total["survived"] or stale)
 
