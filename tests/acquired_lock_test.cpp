@@ -496,6 +496,35 @@ TEST_CASE("acquired_lock: the margin moves with every renewal", "[lease]")
     CHECK(l.remaining() > 298ms);
 }
 
+TEST_CASE("acquired_lock: a margin that begins before the first renewal does not bring it forward",
+          "[lease]")
+{
+    lease_bench b;
+    acquired_lock l =
+        b.hold("k", {.ttl = 1s, .renew = true, .renew_interval = 300ms, .stop_margin = 900ms});
+    b.pass_slowly(150ms, 1ms);
+    CHECK(l.lost_token().stop_requested());
+    CHECK(b.count(operation::extend) == 0);
+    b.pass_slowly(200ms, 1ms);
+    CHECK(b.count(operation::extend) == 1);
+}
+
+TEST_CASE("acquired_lock: an extend whose answer comes after what it has given is over is a loss",
+          "[lease]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 10s});
+    b.store.next(operation::extend, course::held());
+    auto call = b.ask(l.extend(1s));
+    b.pass();
+    b.loop.advance(2s); // the loop stands still meanwhile
+    b.store.answer(b.store.oldest_in_flight(operation::extend));
+    b.pass();
+    CHECK(call.state() == "ended");
+    CHECK_FALSE(l.is_held());
+    CHECK(b.log.names() == "acquire lost");
+}
+
 TEST_CASE("acquired_lock: a margin as long as the lease, or longer, stops at once", "[lease]")
 {
     lease_bench b;

@@ -468,6 +468,22 @@ TEST_CASE("drain: ends the acquires that wait, in line and in flight", "[lease][
     CHECK(b.log.names() == "acquire error");
 }
 
+TEST_CASE("drain: gives up a release that is between two tries", "[lease][drain]")
+{
+    lease_bench b;
+    std::optional<acquired_lock> l{b.hold("k", {.ttl = 10s})};
+    b.store.always(operation::release, course::fails(backend_error_kind::not_applied));
+    l.reset();
+    b.pass();
+    REQUIRE(b.store.in_flight() == 0);
+    auto d = b.ask(b.locks.drain(0ms));
+    b.pass();
+    CHECK_FALSE(d.value());
+    const auto asked_before = b.count(operation::release);
+    b.pass_slowly(5s, 10ms);
+    CHECK(b.count(operation::release) == asked_before);
+}
+
 TEST_CASE("drain: waits for releases in the background", "[lease][drain]")
 {
     lease_bench b;

@@ -479,6 +479,21 @@ TEST_CASE("distributed_lock: release by token frees a key that nobody here holds
     CHECK(trouble.state() == "trouble");
 }
 
+TEST_CASE("distributed_lock: release by token of a live handle says what the store says", "[lease]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 1s});
+    b.store.next(operation::release, course::late(20ms));
+    b.store.drop("k");
+    auto first = b.ask(b.locks.release("k", l.token()));
+    auto second = b.ask(b.locks.release("k", l.token()));
+    b.pass();
+    b.pass(20ms);
+    CHECK_FALSE(first.value());
+    CHECK_FALSE(second.value());
+    CHECK(b.log.names() == "acquire lost");
+}
+
 TEST_CASE("distributed_lock: release by another token leaves a live handle of the key alone",
           "[lease]")
 {

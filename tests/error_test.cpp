@@ -77,6 +77,7 @@ TEST_CASE("error: a key is named when it is text or an integer", "[error]")
     CHECK(key_text(7ULL) == "7");
     CHECK(key_text('c') == "c");
     CHECK(key_text(true) == "true");
+    CHECK(key_text(false) == "false");
     CHECK(key_text(textless{}).empty());
     CHECK(key_text(1.5).empty());
 }

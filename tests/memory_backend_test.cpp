@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -39,6 +40,31 @@ hooked_coroutine wait(memory_backend& b, std::string key, int& woken, std::stop_
 }
 
 } // namespace
+
+TEST_CASE("memory_backend: an acquire that finds no memory leaves the key free",
+          "[memory_backend][memory]")
+{
+    manual_event_loop loop;
+    memory_backend b{loop};
+    const std::string key = "a key that is too long for the buffer inside of a string";
+    const std::string token = key + "'s token";
+    bool failed = false;
+    std::size_t nth = 1;
+    for (bool none = true; none; ++nth) {
+        try {
+            const support::no_memory missing{nth};
+            none = !acquire(b, key, token);
+        } catch (const std::bad_alloc&) {
+            failed = true;
+        }
+        REQUIRE(b.size() == (none ? 0u : 1u));
+        REQUIRE(nth < 50);
+    }
+    if (support::allocations() != 0) // they are counted, and so can fail, in this build
+        CHECK(failed);
+    loop.advance(1s);
+    CHECK(b.size() == 0);
+}
 
 TEST_CASE("memory_backend: it keeps the law of lock_backend", "[memory_backend][conformance]")
 {

@@ -2,6 +2,7 @@
 // Without this file a group may be joined too early, forget a task or its error, or leave tasks without a home.
 #include <amux/task_group.hpp>
 
+#include <amux/asyncmux.hpp>
 #include <amux/event_loop.hpp>
 #include <amux/manual_event_loop.hpp>
 #include <amux/sync_wait.hpp>
@@ -16,6 +17,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -43,6 +45,20 @@ task<> fail_after(manual_event_loop& loop, int ms)
     co_await loop.sleep_for(std::chrono::milliseconds{ms});
     throw ms;
 }
+
+/// Somebody's own loop: it knows of no roots, and runs a node when it is told to.
+class by_hand : public amux::scheduler {
+public:
+    void post(node& n) noexcept override { posted_ = &n; }
+    void schedule_at(time_point, node& n) noexcept override { posted_ = &n; }
+    bool cancel(node&) noexcept override { return false; }
+    time_point now() const noexcept override { return {}; }
+
+    void run() { std::exchange(posted_, nullptr)->run(); }
+
+private:
+    node* posted_ = nullptr;
+};
 
 task<> join(task_group& group, std::string& log)
 {
@@ -278,6 +294,40 @@ TEST_CASE("task_group: destroyed before it is joined, it ends the program with a
         loop.run_ready();
     });
     CHECK(ended == running);
+    const std::string elsewhere = support::death_of([] {
+        by_hand loop;
+        std::string log;
+        task_group group{loop};
+        group.spawn(write(log, 'a'));
+    });
+    CHECK(elsewhere == running);
+}
+
+TEST_CASE("task_group: one that joins without a scheduler is destroyed before its turn comes",
+          "[task_group]")
+{
+    by_hand loop;
+    std::string log;
+    task_group group{loop};
+    group.spawn(write(log, 'a'));
+    const auto joins = [&]() -> support::hooked_coroutine {
+        co_await group.join();
+        log += '.';
+    };
+    std::optional<support::hooked_coroutine> joiner{joins()};
+    joiner->start(nullptr);
+    // Inside a coroutine that was resumed by a release, so that what is resumed next waits for its end.
+    amux::asyncmux<int> mux;
+    auto holder = mux.try_lock(1);
+    const auto ends_it = [&]() -> support::fire_and_forget {
+        const auto guard = co_await mux.lock(1);
+        loop.run();
+        log += 'b';
+        joiner.reset();
+    };
+    ends_it();
+    holder.unlock();
+    CHECK(log == "ab");
 }
 
 TEST_CASE("task_group: two that join at a time end the program with a message",

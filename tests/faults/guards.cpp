@@ -74,6 +74,18 @@ TEST_CASE("guard: it names its key and its mode", "[asyncmux][guard]")
     CHECK(whole.mode() == lock_mode::exclusive);
 }
 
+TEST_CASE("guard: it names its key, too, when the mux remembers who holds it", "[asyncmux][guard]")
+{
+    asyncmux<> mux{{.prevent_reentrancy = true}};
+    const amux::context who;
+    request one{mux.lock("k"), {.who = &who}};
+    REQUIRE(one.guard().key() != nullptr);
+    CHECK(*one.guard().key() == "k");
+    request several{mux.lock_all("l", "m"), {.who = &who}};
+    CHECK(several.state() == "owns");
+    CHECK(several.guard().key() == nullptr);
+}
+
 TEST_CASE("guard: unlock releases once, and a second one throws", "[asyncmux][guard]")
 {
     asyncmux<> mux;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a request that finds no memory may leave a lock, a key or a waiter behind.
 #include "support/allocation_counter.hpp"
+#include "support/growing_policy.hpp"
 #include "support/request.hpp"
 
 #include <amux/asyncmux.hpp>
@@ -77,6 +78,26 @@ TEST_CASE("asyncmux: a request that finds no memory leaves everything as it was"
     }
     if (support::allocations() != 0) // they are counted, and so can fail, in this build
         CHECK((failures > 0 || (form == 0 && held)));
+}
+
+TEST_CASE("asyncmux: a mux that finds no memory to be divided goes on in one part",
+          "[asyncmux][memory]")
+{
+    if (support::allocations() == 0)
+        SKIP("there is always memory in this build");
+    asyncmux<int, walks::growing<4>> mux;
+    const auto held = mux.try_lock(1);
+    const int mutexes = walks::noticed::mutexes;
+    walks::noticed::collisions = 1;
+    {
+        const support::no_memory none{1};
+        CHECK_FALSE(mux.try_lock(1));
+        CHECK(none.was_missed());
+    }
+    CHECK(walks::noticed::mutexes == mutexes);
+    walks::noticed::collisions = 1;
+    CHECK_FALSE(mux.try_lock(1));
+    CHECK(walks::noticed::mutexes == mutexes + 4);
 }
 
 TEST_CASE("asyncmux: a table that finds no memory to grow goes on with longer chains",
