@@ -387,6 +387,21 @@ TEST_CASE("waiting: a million keys one after the other leave nothing behind", "[
     CHECK(b.store.in_flight() == 0);
 }
 
+TEST_CASE("waiting: the store is asked once to tell of a release, for as many polls as it takes",
+          "[lease][waiting]")
+{
+    lease_bench b;
+    b.store.usurp("k", "stranger", 1h);
+    auto waits = b.ask(b.locks.acquire("k", {.max_wait = amux::forever, .poll_interval = 100ms}));
+    b.pass();
+    b.pass_slowly(10s, 10ms);
+    CHECK(b.count(operation::acquire) >= 80);
+    CHECK(b.count(operation::wait) == 1);
+    b.store.drop("k");
+    b.pass();
+    CHECK(waits.state() == "done");
+}
+
 TEST_CASE("waiting: ten thousand coroutines on one key are one waiter for the store",
           "[lease][waiting]")
 {

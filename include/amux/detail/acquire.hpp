@@ -79,10 +79,28 @@ public:
 private:
     using reason = wake_point::reason;
 
+    /// The store is asked to tell when the key is free: once for as many polls as that takes.
+    struct hint {
+        lock_core::request_ptr request;
+        clock::time_point since{};
+
+        hint() = default;
+        hint(const hint&) = delete;
+        hint& operator=(const hint&) = delete;
+        ~hint()
+        {
+            if (!request)
+                return;
+            request->on_answer = nullptr;
+            request->give_up.request_stop();
+        }
+        bool waits() const noexcept { return request && !request->answered; }
+    };
+
     /// Asks once, until `until`. Null: not granted; `trouble_`, `hangs_` or, of a refusal, `holder_ttl_` says why.
     task<std::optional<acquired_lock>> ask_once(clock::time_point until);
     std::optional<acquired_lock> granted(const backend_request& r);
-    task<> wait_until_maybe_free(wake_point& news);
+    task<> wait_until_maybe_free(wake_point& news, hint& watch);
     bool one_attempt() const noexcept { return terms_.max_wait == milliseconds{}; }
     /// Whether a refusal is by the lease that refused before, as far as its time tells.
     bool still_held(clock::time_point now) const noexcept
@@ -130,7 +148,7 @@ private:
     std::optional<milliseconds> holder_ttl_; // of the last refusal
     bool ran_out_ = false; // by the last refusal the holder had no time left
     clock::time_point held_until_{}; // by what the last refusal said
-    bool told_ = false; // the last wait ended with a hint
+    bool told_ = false; // the last wait ended with a hint, sooner than with a poll
     int false_hints_ = 0; // in a row
 };
 
@@ -262,6 +280,7 @@ inline task<std::optional<acquired_lock>> acquisition::try_once()
 inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists)
 {
     line_place place{core_, key_};
+    hint watch;
     for (;;) {
         throw_if_over();
         // No question whose answer would not be waited for.
@@ -294,12 +313,12 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
             throw_timeout();
         if (!trouble_)
             line.turns = 0; // another process has it
-        co_await wait_until_maybe_free(place.news);
+        co_await wait_until_maybe_free(place.news, watch);
     }
 }
 
 /// Until the store says that the key may be free, its holder's time is up, or the next poll is due.
-inline task<> acquisition::wait_until_maybe_free(wake_point& news)
+inline task<> acquisition::wait_until_maybe_free(wake_point& news, hint& watch)
 {
     const clock::time_point start = core_.now();
     clock::duration pause = core_.poll_after(terms_.poll_interval);
@@ -307,33 +326,26 @@ inline task<> acquisition::wait_until_maybe_free(wake_point& news)
     const bool ran_out_before = std::exchange(ran_out_, holder_ttl_ == milliseconds{});
     if (holder_ttl_ && !(ran_out_ && ran_out_before))
         pause = (std::min)(pause, clock::duration{(std::max)(*holder_ttl_, milliseconds{1})});
-    struct watch {
-        lock_core::request_ptr request;
-        ~watch()
-        {
-            if (!request)
-                return;
-            request->on_answer = nullptr;
-            request->give_up.request_stop();
-        }
-    } hint;
-    // A hint that was none costs a question. After a few in a row it polls, and takes one hint a poll.
+    // A hint that was none costs a question. After a few in a row that came sooner than a poll, it polls, and takes one
+    // hint a poll.
     if (told_ && still_held(start))
         ++false_hints_;
     else if (told_)
         false_hints_ = 0;
-    if (core_.notifies() && !trouble_ && !(told_ && false_hints_ >= 3)) {
-        hint.request = core_.make_request(lock_core::operation::wait, key_, token_, {});
-        hint.request->on_answer = [this, &news](const backend_request& r) {
+    if (core_.notifies() && !trouble_ && !watch.waits() && !(told_ && false_hints_ >= 3)) {
+        watch.since = start;
+        watch.request = core_.make_request(lock_core::operation::wait, key_, token_, {});
+        watch.request->on_answer = [this, &news](const backend_request& r) {
             if (!r.error) // trouble is no hint
                 news.notify();
             else
                 core_.tell_error(event_of(r), r.error);
         };
-        core_.send(hint.request);
+        core_.send(watch.request);
     }
     held_until_ = start + holder_ttl_.value_or(milliseconds{});
-    told_ = co_await news.wait((std::min)(start + pause, deadline_), stop_) == reason::news;
+    told_ = co_await news.wait((std::min)(start + pause, deadline_), stop_) == reason::news &&
+            core_.now() < watch.since + terms_.poll_interval;
 }
 
 } // namespace amux::detail
