@@ -2,7 +2,8 @@
 // Without this file nobody would notice that a lock over Redis costs much more than the server does.
 //
 // Pairs of acquire and release in a second: by hiredis alone, with the same scripts, one after the other and 64 at a time;
-// then through distributed_lock, by one coroutine and by 64. All against one server, in turns, best of several.
+// then through distributed_lock, by one coroutine and by 64. All against one server, in turns, best of several. Then the
+// time from a release in one process until who waits for the key in another one has it.
 #include <amux/redis_backend.hpp>
 
 #include <amux/clock.hpp>
@@ -23,6 +24,9 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace {
 
@@ -108,6 +112,67 @@ void amux_pairs(amux::distributed_lock<amux::redis_backend>& locks, amux::event_
     loop.block_on(amux::when_all(std::move(all)));
 }
 
+/// What the other process does: waits for the key, again and again, and says when it has it.
+amux::task<> wait_and_tell(amux::distributed_lock<amux::redis_backend>& locks, int rounds,
+                           int to_first, int from_first)
+{
+    for (int n = 0; n != rounds; ++n) {
+        char go = 0;
+        if (::read(from_first, &go, 1) != 1)
+            co_return;
+        auto lease = co_await locks.acquire("handed over", {.poll_interval = 20s});
+        const auto at = amux::clock::now().time_since_epoch().count();
+        co_await lease.release();
+        if (::write(to_first, &at, sizeof at) != sizeof at)
+            co_return;
+    }
+}
+
+amux::task<std::vector<double>> hand_over(amux::distributed_lock<amux::redis_backend>& locks,
+                                          amux::event_loop& loop, support::redis_server& server,
+                                          int rounds, int to_second, int from_second)
+{
+    std::vector<double> microseconds;
+    for (int n = 0; n != rounds; ++n) {
+        auto lease = co_await locks.acquire("handed over");
+        if (::write(to_second, "g", 1) != 1)
+            co_return microseconds;
+        while (server.cli("PUBSUB", "CHANNELS").parts.empty())
+            co_await loop.sleep_for(1ms);
+        co_await loop.sleep_for(2ms); // it has looked, and sleeps
+        const auto start = amux::clock::now();
+        co_await lease.release();
+        amux::clock::rep at = 0;
+        if (::read(from_second, &at, sizeof at) != sizeof at)
+            co_return microseconds;
+        const auto taken = amux::clock::time_point{amux::clock::duration{at}} - start;
+        microseconds.push_back(std::chrono::duration<double, std::micro>(taken).count());
+    }
+    co_return microseconds;
+}
+
+/// The median, in microseconds.
+double median_of_hand_overs(support::redis_server& server, int rounds)
+{
+    int to_second[2];
+    int from_second[2];
+    if (::pipe(to_second) != 0 || ::pipe(from_second) != 0)
+        throw std::runtime_error{"no pipe"};
+    const pid_t second = fork();
+    if (second == 0) {
+        amux::event_loop loop;
+        auto locks = amux::make_redis_lock({.port = server.port()}, loop);
+        loop.block_on(wait_and_tell(locks, rounds, from_second[1], to_second[0]));
+        _exit(0);
+    }
+    amux::event_loop loop;
+    auto locks = amux::make_redis_lock({.port = server.port()}, loop);
+    auto all = loop.block_on(hand_over(locks, loop, server, rounds, to_second[1], from_second[0]));
+    waitpid(second, nullptr, 0);
+    std::sort(all.begin(), all.end());
+    return all.empty() ? 0 : all[all.size() / 2];
+}
+
 template <class F>
 double rate(int pairs, F work)
 {
@@ -122,6 +187,7 @@ int main(int argc, char** argv)
 {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
     support::redis_server server;
+    const double handed_over = median_of_hand_overs(server, 200); // forks: before there are threads
     raw_client raw{server.port()};
     amux::event_loop loop;
     auto locks = amux::make_redis_lock({.port = server.port()}, loop);
@@ -152,4 +218,5 @@ int main(int argc, char** argv)
     std::printf("hiredis, 64 at a time          %10.0f\n", best[2]);
     std::printf("amux, 64 coroutines            %10.0f   %5.0f %%\n", best[3],
                 100 * best[3] / best[2]);
+    std::printf("from process to process        %10.0f us (median)\n", handed_over);
 }

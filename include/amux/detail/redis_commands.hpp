@@ -19,7 +19,7 @@ namespace amux::detail {
 
 /// A connection for operations, pipelined. Their answers come in the order in which they were sent.
 ///
-/// An operation is queued until it can be sent, with all that are queued by then; a caller that finds the connection idle
+/// An operation is queued until it can be sent, with all that are queued by then; a caller that finds little on its way
 /// sends at once, without the I/O thread. What was sent has a place among the unanswered, which stays when the operation
 /// is given up, so that its answer is known for what it is. All operations have the same time limit, so the first is due
 /// first; when an answer is overdue the connection is given up, and with it whatever the server has not read.
@@ -77,8 +77,9 @@ public:
     }
 
 private:
-    /// So many unanswered ones do not keep a caller from sending by itself.
-    static constexpr std::size_t few = 1;
+    /// With fewer unanswered ones a caller sends by itself: what is saved is a wake-up. With more, what is saved by sending
+    /// many together counts more.
+    static constexpr std::size_t few = 4;
 
     struct sent_command {
         redis_operation* op; // null: given up
