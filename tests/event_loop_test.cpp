@@ -508,6 +508,15 @@ TEST_CASE("event_loop: a coroutine that is destroyed in its sleep leaves nothing
     CHECK(loop.run_ready() == 0);
 }
 
+TEST_CASE("event_loop: a sleep that nobody awaits arms nothing", "[event_loop]")
+{
+    event_loop loop;
+    {
+        const auto never_awaited = loop.sleep_for(0ms);
+    }
+    CHECK(loop.run_ready() == 0);
+}
+
 TEST_CASE("event_loop: a coroutine that is destroyed between two frames leaves nothing behind",
           "[event_loop]")
 {

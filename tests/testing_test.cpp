@@ -180,6 +180,16 @@ TEST_CASE("scripted_backend: to end a call twice ends the program with a message
         b.store.answer(number);
     });
     CHECK(text.find("told to end a call that is not in flight") != text.npos);
+    const auto later = support::death_of([] {
+        bench b;
+        b.store.next(operation::acquire, course::acts_late(50ms, 5ms));
+        heard out;
+        b.acquire(out);
+        const auto number = b.store.oldest_in_flight(operation::acquire);
+        b.pass(10); // its caller has given up, it is still to be carried out
+        b.store.answer(number);
+    });
+    CHECK(later == text);
 }
 
 TEST_CASE("scripted_backend: its calls have names", "[testing]")
