@@ -133,6 +133,37 @@ TEST_CASE("redis greeting: a server that is loading, or full, is tried again", "
     CHECK(g.trouble()->kind == backend_error_kind::not_applied);
 }
 
+TEST_CASE("redis greeting: who has no name says none", "[redis]")
+{
+    redis_greeting g;
+    std::string out;
+    g.begin(amux::detail::redis_settings{{.client_name = ""}}, out);
+    CHECK(out == "*1\r\n$4\r\nINFO\r\n*1\r\n$4\r\nTIME\r\n");
+}
+
+TEST_CASE("redis greeting: a field of INFO is not taken for another one", "[redis]")
+{
+    const auto evicts = greeted({}, ok +
+                                        info("x_maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"
+                                             "maxmemory:100\r\n") +
+                                        now);
+    CHECK(evicts.trouble());
+    const auto unlimited = greeted({}, ok +
+                                           info("x_maxmemory:100\r\nmaxmemory:0\r\n"
+                                                "maxmemory_policy:allkeys-lru\r\n") +
+                                           now);
+    CHECK(!unlimited.trouble());
+    const auto untold = greeted({}, ok + info("maxmemory:100\r\n") + now);
+    CHECK(!untold.trouble());
+}
+
+TEST_CASE("redis greeting: of several troubles the first is told", "[redis]")
+{
+    const auto g = greeted({.password = "p"}, "-ERR invalid password\r\n" + ok + info("") + ok);
+    REQUIRE(g.trouble());
+    CHECK(g.trouble()->text.find("time") == std::string::npos);
+}
+
 TEST_CASE("redis greeting: a time that is none is trouble", "[redis]")
 {
     const std::string time =

@@ -69,8 +69,14 @@ TEST_CASE("redis reply: what is no reply, or too long, is trouble", "[redis]")
     replies_in("HTTP/1.1 400 Bad Request\r\n", trouble);
     CHECK(!trouble.empty());
 
-    amux::detail::redis_reply_reader reader;
     std::vector<amux::detail::redis_reply_ptr> replies;
+    {
+        amux::detail::redis_reply_reader gives_up;
+        CHECK(!gives_up.feed("nonsense\r\n", replies).empty());
+        CHECK(!gives_up.feed("+OK\r\n", replies).empty()); // and reads no more
+        CHECK(replies.empty());
+    }
+    amux::detail::redis_reply_reader reader;
     trouble = reader.feed("$500000000\r\n", replies);
     const std::string chunk(16 * 1024, 'x');
     int chunks = 0;

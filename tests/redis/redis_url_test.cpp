@@ -106,6 +106,24 @@ TEST_CASE("redis_url: a Unix socket has a path, and its database in the query", 
     CHECK(s.fence_key == "{x}:fence");
 }
 
+TEST_CASE("redis_url: the database has two names, and a path may have an '@'", "[redis]")
+{
+    CHECK(redis_url::read("redis://h?db=4").database == 4);
+    CHECK(redis_url::read("unix:///run/a@b").path == "/run/a@b");
+}
+
+#ifdef AMUX_REDIS_TLS
+TEST_CASE("redis_url: TLS has files", "[redis]")
+{
+    const redis_settings s =
+        redis_url::read("rediss://h?ca_file=/a&certificate_file=/c&key_file=/k");
+    CHECK(s.tls);
+    CHECK(s.ca_file == "/a");
+    CHECK(s.certificate_file == "/c");
+    CHECK(s.key_file == "/k");
+}
+#endif
+
 TEST_CASE("redis_url: what is wrong is named", "[redis]")
 {
     struct wrong {
@@ -128,7 +146,8 @@ TEST_CASE("redis_url: what is wrong is named", "[redis]")
         wrong{"redis://h?connect_timeout=-5", "time-out"},
         wrong{"redis://h?client_name=two%20words", "client name"}, wrong{"redis://h#x", "fragment"},
         wrong{"unix://h/path", "Unix socket"}, wrong{"unix://", "Unix socket"},
-        wrong{"redis://h?ca_file=x", "TLS"});
+        wrong{"redis://h?ca_file=x", "TLS"}, wrong{"redis://h?prefix=%2/", "parameter"},
+        wrong{"redis://h?prefix=%2g", "parameter"});
     INFO(url);
     const std::string text = refusal_of(std::string_view{url});
     CHECK(text.starts_with("amux: Redis"));
@@ -167,7 +186,22 @@ TEST_CASE("redis_options: what cannot be is refused, and named", "[redis]")
     CHECK(refusal_of({.connect_timeout = 0ms}).find("connect time-out") != std::string::npos);
     CHECK(refusal_of({.command_timeout = (std::chrono::milliseconds::max)()})
               .find("command time-out") != std::string::npos);
+    CHECK(refusal_of({.connect_timeout = 25h}).find("connect time-out") != std::string::npos);
     CHECK(refusal_of({.client_name = "a b"}).find("client name") != std::string::npos);
+    CHECK(refusal_of({.client_name = "a\x7f"}).find("client name") != std::string::npos);
+    CHECK(refusal_of({.path = std::string_view{"/a\0b", 4}}).find("path") != std::string::npos);
+    redis_options tls;
+    tls.tls.certificate_file = "c";
+    CHECK(refusal_of(tls).find("not enabled") != std::string::npos);
+    tls.tls.certificate_file = {};
+    tls.tls.key_file = "k";
+    CHECK(refusal_of(tls).find("not enabled") != std::string::npos);
+    tls.tls.key_file = {};
+    tls.tls.server_name = "s";
+    CHECK(refusal_of(tls).find("not enabled") != std::string::npos);
+    tls.tls.enabled = true;
+    tls.path = "/a";
+    CHECK(refusal_of(tls).find("TCP only") != std::string::npos);
 }
 
 TEST_CASE("redis_options: the settings own their text", "[redis]")

@@ -34,11 +34,11 @@ TEST_CASE("redis_value: people can read it", "[redis]")
 
 TEST_CASE("redis_value: the whole of a stranger's value is his token", "[redis]")
 {
-    const char* const text =
-        GENERATE("", "maintenance", "amux1", "amux1:", "amux1:3", "amux1:3:", "amux1:3:abc",
-                 "amux1:3:abc:", "amux1:3:abc:7", "amux1:4:abc:7:", "amux1:-1:abc:7:",
-                 "amux1:3:abc:x:", "amux1:99999999999999999999:abc:7:", "amux1:3:abc:-7:",
-                 "amux1: 3:abc:7:", "amux2:3:abc:7:", "amux1:3:abc:99999999999999999999:");
+    const char* const text = GENERATE(
+        "", "maintenance", "amux1", "amux1:", "amux1:3", "amux1:3:", "amux1:3:abc",
+        "amux1:3:abc:", "amux1:3:abc:7", "amux1:4:abc:7:", "amux1:-1:abc:7:", "amux1:3:abc:x:",
+        "amux1:99999999999999999999:abc:7:", "amux1:3:abc:-7:", "amux1: 3:abc:7:", "amux1:3-abc:7:",
+        "amux2:3:abc:7:", "amux1:3:abc:99999999999999999999:");
     const redis_value v = redis_value::read(text);
     CHECK(v.token == text);
     CHECK(!v.fence);
