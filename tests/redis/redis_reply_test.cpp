@@ -157,3 +157,12 @@ TEST_CASE("redis command: it carries keys and texts of any bytes", "[redis]")
         out.ends_with("$17\r\n{amux}:lock:a\0b\r\n\r\n$12\r\n{amux}:fence\r\n$2\r\n17\r\n"
                       "$10\r\namux1:1:t:\r\n$1\r\nt\r\n$4\r\n1500\r\n$4\r\ntext\r\n"s));
 }
+
+TEST_CASE("redis_reply_reader: a reply of more parts than amux asks for is refused at its head",
+          "[redis]")
+{
+    const std::string head = GENERATE("*65\r\n"s, "*1073741824\r\n"s, "*2\r\n*2147483647\r\n"s);
+    std::string trouble;
+    CHECK(replies_in(head, trouble).empty());
+    CHECK_FALSE(trouble.empty());
+}

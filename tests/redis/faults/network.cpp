@@ -4,6 +4,10 @@
 #include "redis/support/redis_server.hpp"
 #include "redis/support/tcp_proxy.hpp"
 
+#include <amux/event_loop.hpp>
+#include <amux/spawn.hpp>
+#include <amux/task.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -177,6 +181,36 @@ TEST_CASE("redis: answers that come byte by byte are answers all the same", "[re
     CHECK(sync_wait(l.release()));
     CHECK(net.holder("k").empty());
     CHECK(a.heard("error") == 0);
+}
+
+TEST_CASE("redis: the answer to a question that was given up is not taken for that to the next one",
+          "[redis][faults]")
+{
+    behind_proxy net;
+    amux::redis_backend b{net.options(20s)};
+    REQUIRE(net.server.cli("SET", lock_name("taken"), "a stranger").text == "OK");
+    REQUIRE(sync_wait(b.acquire("warm", "token", 100s)).acquired);
+    const int asked = net.proxy.messages(tcp_proxy::to_server);
+    net.proxy.stall(tcp_proxy::to_client);
+    for (int n = 0; n < 3; ++n) {
+        const auto ask = [](amux::redis_backend& in, std::string key) -> amux::task<> {
+            co_await in.acquire(key, "token", 100s);
+        };
+        amux::event_loop loop;
+        amux::spawn(loop, ask(b, "free" + std::to_string(n)));
+        loop.run_ready();
+        // The first ones are on their way when the loop goes, and their frames with it.
+        REQUIRE(soon([&] { return net.proxy.messages(tcp_proxy::to_server) > asked; }));
+    }
+    auto answer = std::async(std::launch::async,
+                             [&] { return sync_wait(b.acquire("taken", "token", 100s)); });
+    auto other = std::async(std::launch::async,
+                            [&] { return sync_wait(b.acquire("another", "token", 100s)); });
+    std::this_thread::sleep_for(50ms);
+    net.proxy.heal();
+    CHECK_FALSE(answer.get().acquired);
+    CHECK(other.get().acquired);
+    CHECK(net.holder("free0").find("token") != std::string::npos);
 }
 
 TEST_CASE("redis: an answer that nobody has asked for is kept for no question", "[redis][faults]")

@@ -82,10 +82,14 @@ TEST_CASE("redis: a release between the refusal and the subscription is not miss
     lease_client a{server.url()};
     lease_client b{proxy.url()};
     std::atomic<bool> seen{false};
+    std::atomic<bool> looked{false}; // an acquire names the counter of fences too
     proxy.decide([&](const tcp_proxy::message& m) {
         tcp_proxy::fate f;
         if (m.bytes.find("SUBSCRIBE") != std::string_view::npos && !seen.exchange(true))
             f.late = 500ms;
+        if (seen && m.bytes.find("EVAL") != std::string_view::npos &&
+            m.bytes.find(support::fence_name) == std::string_view::npos)
+            looked = true;
         return f;
     });
     auto l = a.acquire("k", patient);
@@ -95,6 +99,7 @@ TEST_CASE("redis: a release between the refusal and the subscription is not miss
     CHECK(sync_wait(l.release()));
     REQUIRE(next.wait_for(30s) == std::future_status::ready);
     CHECK(next.get().is_held());
+    CHECK(looked);
 }
 
 TEST_CASE("redis: a wait goes on when the question that follows the subscription fails",
