@@ -52,7 +52,7 @@ install_for() {
     for leg in "$@"; do
         case $leg in
             clang14) packages+=(clang-14) ;;
-            clang19 | tsan | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
+            clang19 | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
             libcxx) packages+=(clang-19 libc++-19-dev libc++abi-19-dev) ;;
@@ -143,16 +143,16 @@ run_leg() {
     case $1 in
         gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" -DAMUX_BUILD_EXAMPLES=ON ;;
         clang14) compiler_leg clang14 0.1 clang++-14 "-O1" -DAMUX_TEST_FOLDERS= ;;
-        clang19) compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS" ;;
+        clang19) compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS" "-DAMUX_TEST_FOLDERS=random;stress;faults" ;;
         asan)
             # Sanitized, g++ 12 takes a std::stop_source for uninitialized.
             AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
 -fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;schedules"
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;schedules"
             ;;
         schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
         # The tests in the other folders have one thread.
-        tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" -DAMUX_TEST_FOLDERS=stress ;;
+        tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" "-DAMUX_TEST_FOLDERS=stress;redis" ;;
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
