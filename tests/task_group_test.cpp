@@ -374,6 +374,28 @@ TEST_CASE("task_group: a loop that dies takes groups with it that were not joine
     }
 }
 
+TEST_CASE("task_group: a loop that dies may take a group before the coroutine that joins it",
+          "[task_group]")
+{
+    auto loop = std::make_unique<manual_event_loop>();
+    task_group* shared = nullptr;
+    const auto child = [&]() -> task<> { co_await loop->sleep_for(1h); };
+    const auto owner = [&]() -> task<> {
+        task_group group{*loop};
+        group.spawn(child());
+        shared = &group;
+        co_await loop->sleep_for(1h);
+    };
+    bool gone = false;
+    const auto joiner = [&](support::flag_on_destruction) -> task<> { co_await shared->join(); };
+    loop->spawn(owner());
+    loop->run_ready();
+    loop->spawn(joiner(support::flag_on_destruction{gone}));
+    loop->run_ready();
+    loop.reset();
+    CHECK(gone);
+}
+
 TEST_CASE(
     "task_group: one that joins is destroyed after the last task has ended, and never resumed",
     "[task_group]")

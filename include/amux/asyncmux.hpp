@@ -47,7 +47,8 @@ struct asyncmux_options {
 ///
 /// Complexity: O(1) for a key, O(shards) for the whole mux, and no allocation once as many keys were in use before.
 /// Thread-safety: every member from any thread (`single_threaded`: from one). Lifetime: destroying a mux that is held or
-/// waited for ends the program with a message. Keys given as lvalues are referred to until the lock is granted.
+/// waited for ends the program with a message. Keys given as lvalues are referred to until
+/// the coroutine runs on.
 template <lock_key Key = std::string, class Threading = multi_threaded,
           class Hash = typename detail::default_hash_of<Key>::hash,
           class Equal = typename detail::default_hash_of<Key>::equal>

@@ -135,6 +135,9 @@ inline task_group::~task_group()
         if (!roots || !roots->destroying())
             detail::fatal("a task_group is destroyed before it is joined");
     }
+    // Its loop is being destroyed, and its frame goes later than this group.
+    if (joiner_)
+        joiner_->waiting_ = false;
     while (child* c = children_.pop_front())
         delete c;
 }

@@ -16,7 +16,7 @@ struct lock_observation {
     const void* request;
     /// A `const Key*`; null for the whole mux and for several keys.
     const void* key;
-    /// How many; 0 for the whole mux and for an empty set.
+    /// How many; 0 for the whole mux. Of an empty set no observer is told.
     std::size_t keys;
     /// How it is asked for, or held.
     lock_mode mode;
@@ -27,7 +27,7 @@ struct lock_observation {
 /// Sees nothing and costs nothing. An observer of your own has the same members; they are called with internal locks of
 /// the mux held, in the order in which things happen, and must not throw nor call the mux.
 struct no_observer {
-    /// A request begins to wait.
+    /// A request begins to wait. Nothing tells of a wait that ends without a grant: stopped, timed out, or closed.
     void on_wait(const lock_observation&) noexcept {}
     /// A request is granted, at once or after a wait.
     void on_grant(const lock_observation&) noexcept {}

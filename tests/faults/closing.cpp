@@ -307,3 +307,16 @@ TEST_CASE("asyncmux: who was told that it gets no lock may run when the mux is g
         CHECK(loop.run_ready() == 0);
     }
 }
+
+TEST_CASE("asyncmux: who does not get a lock is told the key, also one that moved into the request",
+          "[asyncmux][close]")
+{
+    asyncmux<> mux{{.max_waiters = 1, .name = "M"}};
+    request holder{mux.lock()};
+    std::stop_source stop;
+    request stopped{mux.lock(std::string("new"), stop.get_token())};
+    request full{mux.lock(std::string("more"))};
+    stop.request_stop();
+    CHECK(stopped.message().find("key 'new'") != std::string::npos);
+    CHECK(full.message().find("key 'more'") != std::string::npos);
+}

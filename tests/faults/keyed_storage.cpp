@@ -19,6 +19,7 @@
 #include <sstream>
 #include <iterator>
 #include <list>
+#include <ranges>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -625,4 +626,47 @@ TEST_CASE("asyncmux: a copy, hash or equality that throws leaves everything as i
         REQUIRE(a.state() + b.state() == "waitswaits");
     }
     CHECK(fuse > 1);
+}
+
+namespace {
+
+/// A key that does something when it dies, as a user's may.
+struct nosy_key {
+    int value;
+    inline static void (*at_death)() = nullptr;
+
+    explicit nosy_key(int v) noexcept : value{v} {}
+    nosy_key(const nosy_key&) = default;
+    nosy_key& operator=(const nosy_key&) = default;
+    ~nosy_key()
+    {
+        if (at_death)
+            at_death();
+    }
+    friend bool operator==(const nosy_key&, const nosy_key&) = default;
+};
+
+} // namespace
+
+template <>
+struct std::hash<nosy_key> {
+    std::size_t operator()(const nosy_key& k) const noexcept
+    {
+        return static_cast<std::size_t>(k.value);
+    }
+};
+
+TEST_CASE("asyncmux: keys that a range makes as it is walked die under no lock", "[asyncmux][keys]")
+{
+    static asyncmux<nosy_key> mux;
+    nosy_key::at_death = [] { static_cast<void>(mux.tracked_keys()); };
+    const std::vector<int> numbers{3, 1, 2};
+    {
+        request all{mux.lock_all(
+            numbers | std::views::transform([](int n) noexcept { return nosy_key{n}; }))};
+        CHECK(all.state() == "owns");
+        CHECK(mux.tracked_keys() == 3);
+    }
+    CHECK(mux.tracked_keys() == 0);
+    nosy_key::at_death = nullptr;
 }

@@ -229,6 +229,26 @@ TEST_CASE("asyncmux: a description that is awaited twice ends the program with a
                ContainsSubstring("awaited before"));
 }
 
+namespace {
+
+amux::task<> awaits_moved_from(asyncmux<>& mux)
+{
+    auto description = mux.lock(std::string(100, 'k'));
+    auto taken = std::move(description);
+    guard other = co_await std::move(description);
+}
+
+} // namespace
+
+TEST_CASE("asyncmux: a description that was moved from locks no other key", "[asyncmux][lifetime]")
+{
+    CHECK_THAT(support::death_of([] {
+                   asyncmux<> mux;
+                   amux::sync_wait(awaits_moved_from(mux));
+               }),
+               ContainsSubstring("awaited before"));
+}
+
 TEST_CASE("asyncmux: a request arrives when it is awaited, not when it is described",
           "[asyncmux][lifetime]")
 {

@@ -196,14 +196,16 @@ concept key_range = requires(std::remove_cvref_t<R>& r) {
     *std::begin(r);
 };
 
-/// An lvalue range is referred to, an rvalue moved in. One that can be walked only once, or whose elements can only be
-/// converted to keys, is copied into a vector: a key that dies under a lock might call the mux.
+/// An lvalue range is referred to, an rvalue moved in. One that can be walked only once, that makes its elements as it is
+/// walked, or whose elements can only be converted to keys, is copied into a vector: a key that dies under a lock might
+/// call the mux.
 template <class Key, class Hash, class Equal, class R>
 auto keep_range(R&& r)
 {
     using plain = std::remove_cvref_t<R>;
     using element = std::remove_cvref_t<decltype(*std::begin(r))>;
     if constexpr (!std::forward_iterator<decltype(std::begin(r))> ||
+                  !std::is_lvalue_reference_v<decltype(*std::begin(r))> ||
                   !(std::same_as<element, Key> || key_like<element, Key, Hash, Equal>)) {
         std::vector<Key> keys;
         for (auto&& k : r)

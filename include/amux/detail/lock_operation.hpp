@@ -21,17 +21,27 @@ public:
     explicit lock_operation(detail::lock_request<Body, Keys, Limit, Placed> request)
         : request_{std::move(request)}
     {}
-    lock_operation(lock_operation&&) = default;
-    lock_operation& operator=(lock_operation&&) = default;
+    /// What was moved from asks for nothing any more; awaiting it ends the program, as awaiting twice does.
+    lock_operation(lock_operation&& other) : request_{std::move(other.request_)}
+    {
+        other.request_.body = nullptr;
+    }
+    lock_operation& operator=(lock_operation&& other)
+    {
+        request_ = std::move(other.request_);
+        if (this != &other)
+            other.request_.body = nullptr;
+        return *this;
+    }
 
     /// The same lock, its coroutine resumed by `s` if it has to wait. Null: as if this had not been said.
     ///
     /// A lock that is granted at once does not hop.
     auto resume_on(scheduler* s) &&
     {
-        return lock_operation<Body, Keys, Limit, true>{{request_.body, std::move(request_.keys),
-                                                        request_.limit, request_.mode,
-                                                        std::move(request_.stop), s}};
+        return lock_operation<Body, Keys, Limit, true>{
+            {std::exchange(request_.body, nullptr), std::move(request_.keys), request_.limit,
+             request_.mode, std::move(request_.stop), s}};
     }
     auto resume_on(scheduler& s) && { return std::move(*this).resume_on(&s); }
 

@@ -40,7 +40,9 @@ arrival mux_core<Key, Threading, Hash, Equal>::arrive_one(waiter& w, Kept& kept,
         return arrival::closed;
     entry* e = find(*s, w.hash, kept.look());
     if (!e) {
-        e = &s->entries.make(w.hash, kept.take());
+        // Who does not get the lock is to be told which key it was.
+        e = s->state.admits_new_key(w.mode) ? &s->entries.make(w.hash, kept.take())
+                                            : &s->entries.make(w.hash, kept.look());
         s->table.insert(*e);
     }
     w.own.key = e;
