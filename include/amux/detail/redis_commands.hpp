@@ -29,7 +29,8 @@ public:
 
     // With the mutex:
 
-    /// Any thread. It will be answered, by `deadline` at the latest; all others have earlier ones.
+    /// Any thread. It will be answered, by `deadline` at the latest; all others have earlier ones. Throws: `std::bad_alloc`;
+    /// then it has not been asked.
     void submit(redis_operation& op, clock::time_point now)
     {
         op.deadline = now + shared_.settings.command_timeout;
@@ -37,7 +38,12 @@ public:
         queue_.push_back(op);
         if (ready() && !leaves_ && unanswered_.size() < few && again_.empty() &&
             queue_.front() == &op && !wire_.unsent()) {
-            write_queued(now);
+            try {
+                write_queued(now);
+            } catch (...) {
+                forget(op);
+                throw;
+            }
             wire_.send();
             const bool sent = !wire_.unsent() && wire_.write_trouble().empty();
             shared_.waker->wake_by(sent ? op.deadline : now);
@@ -135,6 +141,10 @@ private:
         redis_operation* const op = again_.pop_front();
         return op ? op : queue_.pop_front();
     }
+    redis_operation* first_waiting() const noexcept
+    {
+        return again_.empty() ? queue_.front() : again_.front();
+    }
     void fail_sent(const std::string& text)
     {
         while (!unanswered_.empty()) {
@@ -194,11 +204,20 @@ inline void redis_commands::on_time(clock::time_point now)
 
 inline void redis_commands::write_queued(clock::time_point now)
 {
-    while (redis_operation* op = pop_waiting()) {
-        op->write(redis_command_text{wire_.out}, shared_.settings, clock_.at(op->deadline));
-        op->where = redis_operation::place::sent;
-        op->number = first_number_ + unanswered_.size();
+    while (redis_operation* op = first_waiting()) {
+        // Without memory neither of the two is there: a command without its place would shift all answers.
+        const std::size_t before = wire_.out.size();
         unanswered_.push_back({op, now, op->deadline});
+        try {
+            op->write(redis_command_text{wire_.out}, shared_.settings, clock_.at(op->deadline));
+        } catch (...) {
+            wire_.out.resize(before);
+            unanswered_.pop_back();
+            throw;
+        }
+        pop_waiting();
+        op->where = redis_operation::place::sent;
+        op->number = first_number_ + unanswered_.size() - 1;
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -31,7 +32,7 @@ public:
 
     // With the mutex:
 
-    /// Any thread.
+    /// Any thread. Throws: `std::bad_alloc`; then it is not listed.
     void enlist(redis_waiter& w, clock::time_point now);
     /// Any thread: it is not to be woken any more. Nothing, when it is not listed.
     void forget(redis_waiter& w) noexcept;
@@ -151,11 +152,16 @@ inline void redis_subscriber::enlist(redis_waiter& w, clock::time_point now)
     channel& c = found->second;
     c.waiters.push_back(w);
     w.at = redis_waiter::stage::subscribing;
-    if (c.acknowledged || now < refused_until_)
-        return start_look(w, now);
-    arm(w, now + shared_.settings.command_timeout);
-    if (c.subscription == 0 && ready())
-        subscribe(w.key, c, now);
+    try {
+        if (c.acknowledged || now < refused_until_)
+            return start_look(w, now);
+        arm(w, now + shared_.settings.command_timeout);
+        if (c.subscription == 0 && ready())
+            subscribe(w.key, c, now);
+    } catch (...) {
+        forget(w);
+        throw;
+    }
     shared_.waker->wake();
 }
 
@@ -172,9 +178,13 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
         return;
     const bool subscribed = found->second.subscription != 0;
     channels_.erase(found);
-    if (ready() && subscribed) {
+    if (!ready() || !subscribed)
+        return;
+    try {
         send_command(false, w.key, clock::now());
         shared_.waker->wake();
+    } catch (...) {
+        // Without memory the subscription stays: nobody waits for its messages, and they are dropped.
     }
 }
 
@@ -182,12 +192,19 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
 inline std::uint64_t redis_subscriber::send_command(bool subscribes, std::string_view key,
                                                     clock::time_point now)
 {
-    redis_command_text text{wire_.out};
-    text.begin(2);
-    text.add(subscribes ? "SUBSCRIBE" : "UNSUBSCRIBE");
-    text.add(shared_.settings.channel_prefix, key);
+    const std::size_t before = wire_.out.size();
     unanswered_.push_back(
         {subscribes, std::string{key}, ++last_number_, now + shared_.settings.command_timeout});
+    try {
+        redis_command_text text{wire_.out};
+        text.begin(2);
+        text.add(subscribes ? "SUBSCRIBE" : "UNSUBSCRIBE");
+        text.add(shared_.settings.channel_prefix, key);
+    } catch (...) {
+        wire_.out.resize(before);
+        unanswered_.pop_back();
+        throw;
+    }
     return last_number_;
 }
 

@@ -50,7 +50,14 @@ public:
     std::string out;
 
     /// Sends as much as goes.
-    void send();
+    void send() noexcept
+    {
+        try {
+            flush();
+        } catch (...) {
+            write_trouble_ = "no memory"; // so short that it needs none
+        }
+    }
     /// The other side does not take it as fast as it comes.
     bool unsent() const noexcept { return sent_ != bytes_.size(); }
     /// Met by whoever sent; the I/O thread draws the consequence.
@@ -64,6 +71,7 @@ public:
     std::string take_read_trouble() noexcept { return std::exchange(read_trouble_, {}); }
 
 private:
+    void flush();
     void feed(std::string_view bytes)
     {
         if (auto trouble = reader_.feed(bytes, replies_); !trouble.empty())
@@ -82,7 +90,7 @@ private:
     std::string read_trouble_;
 };
 
-inline void redis_wire::send()
+inline void redis_wire::flush()
 {
     if (tls_.active())
         write_trouble_ = tls_.encrypt(out, bytes_);
