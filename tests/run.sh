@@ -10,6 +10,7 @@ Legs, in order:
   gcc        g++ 12 -O2 -DNDEBUG: what users ship; the examples too
   clang14    the oldest clang promised: every header, the unit tests with fewer rounds
   clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
+  coverage   what the leg clang19 has run of include/: nothing is left out without a reason in words
   asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
   schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
@@ -42,7 +43,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 asan schedules tsan checks bugs consumers libcxx fuzz)
+all_legs=(gcc clang14 clang19 coverage asan schedules tsan checks bugs consumers libcxx fuzz)
 known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
@@ -53,6 +54,7 @@ install_for() {
         case $leg in
             clang14) packages+=(clang-14) ;;
             clang19 | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
+            coverage) packages+=(llvm-19) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
             consumers) packages+=(pkg-config) ;;
             libcxx) packages+=(clang-19 libc++-19-dev libc++abi-19-dev) ;;
@@ -143,7 +145,15 @@ run_leg() {
     case $1 in
         gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" -DAMUX_BUILD_EXAMPLES=ON ;;
         clang14) compiler_leg clang14 0.1 clang++-14 "-O1" -DAMUX_TEST_FOLDERS= ;;
-        clang19) compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS" "-DAMUX_TEST_FOLDERS=random;stress;faults" ;;
+        clang19)
+            # The counters lie in a file that is mapped, so that a process that dies on purpose counts too.
+            rm -rf "$build_root/clang19/profile"
+            LLVM_PROFILE_FILE=$build_root/clang19/profile/%m%c.profraw \
+                compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS -fprofile-instr-generate \
+-fcoverage-mapping -fprofile-update=atomic -mllvm -runtime-counter-relocation" \
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis"
+            ;;
+        coverage) script_leg coverage python3 tests/coverage/report.py ;;
         asan)
             # Sanitized, g++ 12 takes a std::stop_source for uninitialized.
             AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
