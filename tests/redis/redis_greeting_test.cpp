@@ -113,6 +113,19 @@ TEST_CASE("redis greeting: a wrong password is named as such, and not repeated",
     CHECK(g.trouble()->text.find("hunter2") == std::string::npos);
 }
 
+TEST_CASE("redis greeting: a server that repeats user and password is not quoted", "[redis]")
+{
+    const std::string text =
+        GENERATE("-ERR unknown command 'AUTH', with args beginning with: 'bob1' 'hunter2'\r\n",
+                 "-ERR wrong number of arguments: bob1 hunter2\r\n", "-hunter2 is wrong\r\n");
+    const auto g = greeted({.username = "bob1", .password = "hunter2"}, text + ok + info("") + now);
+    REQUIRE(g.trouble());
+    CHECK(g.trouble()->text.find("h:1 refuses AUTH") != std::string::npos);
+    CHECK(g.trouble()->text.find("hunter2") == std::string::npos);
+    CHECK(g.trouble()->text.find("bob1") == std::string::npos);
+    CHECK(g.trouble()->text.find("EVAL") == std::string::npos);
+}
+
 TEST_CASE("redis greeting: who may not name himself, or ask for INFO, gets on without", "[redis]")
 {
     const auto g = greeted({},

@@ -61,7 +61,7 @@ protected:
             return;
         const std::lock_guard lock{io_->shared().mutex};
         take_out(*io_);
-        withdraw();
+        withdraw(io_->shared());
     }
 
     [[noreturn]] static void fail(const redis_trouble& why, std::string_view key)

@@ -64,7 +64,8 @@ public:
             const bool everywhere =
                 !text.starts_with("NOPERM ") && !text.starts_with("ERR unknown");
             if (!error_ && (needed || everywhere))
-                error_ = redis_reply_trouble(text, where);
+                error_ =
+                    s == step::auth ? refused_login(text, where) : redis_reply_trouble(text, where);
         } else if (s == step::info) {
             look_at_info(text, where);
         } else if (s == step::time) {
@@ -94,6 +95,27 @@ private:
             return info.substr(0, info.find_first_of("\r\n"));
         }
         return {};
+    }
+
+    /// Some servers repeat what they do not take, password and all: of their text the first word is told, if it is one of
+    /// those in capitals.
+    static redis_trouble refused_login(std::string_view text, const std::string& where)
+    {
+        constexpr std::string_view capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        redis_trouble t{backend_error_kind::not_applied,
+                        "the Redis server at " + where + " refuses AUTH"};
+        const std::string_view code = text.substr(0, text.find_first_not_of(capitals));
+        if (!code.empty() && text.substr(code.size()).starts_with(' '))
+            t.text.append(": ").append(code);
+        const redis_error_meaning* const m = redis_meaning_of(text);
+        if (!m)
+            return t;
+        t.kind = m->kind;
+        if (text.starts_with("ERR unknown command"))
+            t.text.append("; it has no such command");
+        else if (!m->hint.empty())
+            t.text.append("; ").append(m->hint);
+        return t;
     }
 
     void look_at_info(std::string_view info, const std::string& where)

@@ -177,12 +177,12 @@ inline int redis_io::milliseconds_until(clock::time_point due) noexcept
 
 inline void redis_io::resume_finished() noexcept
 {
-    resumption_list ready;
-    {
+    // One by one: who is resumed may destroy those behind him, which take themselves out.
+    const auto next = [this] {
         const std::lock_guard lock{shared_.mutex};
-        ready.splice_back(shared_.finished);
-    }
-    while (scheduler::node* n = ready.pop_front())
+        return shared_.finished.pop_front();
+    };
+    while (scheduler::node* const n = next())
         n->run();
 }
 

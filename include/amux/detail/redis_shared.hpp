@@ -37,7 +37,9 @@ struct redis_shared {
 
 /// A coroutine that waits for the I/O thread.
 ///
-/// It is suspended, then finished by whoever gets to it first under the mutex, once, then resumed.
+/// It is suspended, then finished by whoever gets to it first under the mutex, once, then resumed. While it waits its frame
+/// may be destroyed where it would be resumed: on its scheduler's thread or, without a scheduler, on the I/O thread. A frame
+/// without a scheduler that is destroyed elsewhere must not be finished meanwhile.
 class redis_suspension : scheduler::node {
 public:
     redis_suspension() noexcept : node{&resume} {}
@@ -49,12 +51,11 @@ public:
     /// Resumes: at the coroutine's scheduler, or else on the I/O thread.
     void finish(redis_shared& shared) noexcept
     {
-        if (where_) {
-            posted_ = true;
+        due_ = true;
+        if (where_)
             where_->post(*this);
-        } else {
+        else
             shared.finished.push_back(*this);
-        }
     }
 
 protected:
@@ -66,23 +67,27 @@ protected:
         where_ = where;
     }
     /// The frame goes: it is not resumed any more. Where it would have been resumed.
-    void withdraw() noexcept
+    void withdraw(redis_shared& shared) noexcept
     {
-        if (posted_)
+        if (!due_)
+            return;
+        if (where_)
             where_->cancel(*this);
+        else
+            shared.finished.erase(*this);
     }
 
 private:
     static void resume(scheduler::node& n) noexcept
     {
         auto& self = static_cast<redis_suspension&>(n);
-        self.posted_ = false;
+        self.due_ = false;
         self.handle_.resume();
     }
 
     std::coroutine_handle<> handle_;
     scheduler* where_ = nullptr;
-    bool posted_ = false;
+    bool due_ = false; // finished, and not resumed yet
 };
 
 } // namespace amux::detail

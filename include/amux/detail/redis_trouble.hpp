@@ -95,19 +95,25 @@ inline std::string_view redis_inner_error(std::string_view reply)
     return reply;
 }
 
+/// What the table says of an error; null: nothing.
+inline const redis_error_meaning* redis_meaning_of(std::string_view error)
+{
+    for (const auto& m : redis_error_meanings) {
+        if (error.starts_with(m.beginning))
+            return &m;
+    }
+    return nullptr;
+}
+
 /// An error reply, judged. What is not in the table is `indeterminate`: a script may have failed half way.
 inline redis_trouble redis_reply_trouble(std::string_view reply, const std::string& where)
 {
     redis_trouble t{backend_error_kind::indeterminate,
                     "the Redis server at " + where + " says: " + std::string{reply}};
-    const std::string_view inner = redis_inner_error(reply);
-    for (const auto& m : redis_error_meanings) {
-        if (!inner.starts_with(m.beginning))
-            continue;
-        t.kind = m.kind;
-        if (!m.hint.empty())
-            t.text.append("; ").append(m.hint);
-        break;
+    if (const redis_error_meaning* const m = redis_meaning_of(redis_inner_error(reply))) {
+        t.kind = m->kind;
+        if (!m->hint.empty())
+            t.text.append("; ").append(m->hint);
     }
     return t;
 }

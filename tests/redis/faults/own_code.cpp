@@ -2,6 +2,7 @@
 // Without this file a hook, or whoever an answer resumes, may run under a lock of the backend, or deep inside it.
 #include "redis/support/lease_client.hpp"
 #include "redis/support/redis_server.hpp"
+#include "support/foreign_coroutine.hpp"
 #include "support/scale.hpp"
 
 #include <amux/spawn.hpp>
@@ -42,6 +43,27 @@ struct adrift {
         void unhandled_exception() const noexcept { std::terminate(); }
     };
 };
+
+/// It may be destroyed while it waits.
+support::hooked_coroutine ask(amux::redis_backend& b, std::atomic<int>& resumed)
+{
+    try {
+        (void)co_await b.get("key");
+    } catch (const amux::backend_error&) {
+    }
+    ++resumed;
+}
+
+adrift ask_and_destroy(amux::redis_backend& b, support::hooked_coroutine& other,
+                       std::promise<void>& done)
+{
+    try {
+        (void)co_await b.get("key");
+    } catch (const amux::backend_error&) {
+    }
+    other.destroy();
+    done.set_value();
+}
 
 std::size_t entries_of(const char* folder)
 {
@@ -192,4 +214,22 @@ TEST_CASE("redis: any number of requests leaves the server's connections as they
         return std::stoi(info.substr(at + 18));
     };
     CHECK(count(server.cli("INFO", "clients").text) == count(before));
+}
+
+TEST_CASE("redis: who is resumed may destroy another that is about to be resumed",
+          "[redis][faults]")
+{
+    redis_server server;
+    amux::redis_backend b{server.url()};
+    (void)sync_wait(b.get("connect"));
+    server.pause();
+    std::atomic<int> resumed{0};
+    std::promise<void> done;
+    auto other = ask(b, resumed);
+    ask_and_destroy(b, other, done);
+    other.start(nullptr);
+    server.kill9(); // both are told at once
+    REQUIRE(done.get_future().wait_for(30s) == std::future_status::ready);
+    CHECK_THROWS_AS(sync_wait(b.get("key")), amux::backend_error); // by now it would be resumed
+    CHECK(resumed == 0);
 }
