@@ -30,8 +30,8 @@ namespace amux {
 ///
 /// Errors: `backend_error`, whose message names key, server and cause. Thread-safety: any thread.
 /// Lifetime: movable, and one that was moved from is only assigned to or destroyed; what is awaited when it is destroyed
-/// ends with `backend_error`. A coroutine that waits may be destroyed where it would be resumed. After a `fork` one that was used before is its parent's: in the child its operations fail,
-/// and destroying it does nothing.
+/// ends with `backend_error`. A coroutine that waits may be destroyed where it would be resumed. After a `fork` one that
+/// was used before is its parent's: in the child its operations fail, and destroying it does nothing.
 class redis_backend {
 public:
     /// Throws: `std::invalid_argument` for options that cannot be. Effects: copies them; does not connect.

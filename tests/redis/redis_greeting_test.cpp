@@ -66,7 +66,8 @@ TEST_CASE("redis greeting: a plain server will do, and tells its time", "[redis]
 {
     const std::string memory = GENERATE("", "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n",
                                         "maxmemory:1000\r\nmaxmemory_policy:noeviction\r\n",
-                                        "role:master\r\ncluster_enabled:0\r\n");
+                                        "role:master\r\ncluster_enabled:0\r\n",
+                                        "redis_mode:cluster\r\ncluster_enabled:1\r\n");
     const auto g = greeted({.password = "p"}, ok + ok + info(memory) + now);
     CHECK(!g.trouble());
     CHECK(g.time() == 1'790'000'000s + 5us);
@@ -79,7 +80,7 @@ TEST_CASE("redis greeting: one that cannot keep leases is refused for good, with
         const char* hint;
     };
     const auto [lines, hint] = GENERATE(
-        unfit{"redis_mode:sentinel\r\n", "Sentinel"}, unfit{"cluster_enabled:1\r\n", "cluster"},
+        unfit{"redis_mode:sentinel\r\n", "Sentinel"},
         unfit{"role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:6390\r\n", "10.0.0.9:6390"},
         unfit{"maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n", "noeviction"},
         unfit{"maxmemory:1000\r\nmaxmemory_policy:volatile-ttl\r\n", "noeviction"});
@@ -124,6 +125,15 @@ TEST_CASE("redis greeting: a server that repeats user and password is not quoted
     CHECK(g.trouble()->text.find("hunter2") == std::string::npos);
     CHECK(g.trouble()->text.find("bob1") == std::string::npos);
     CHECK(g.trouble()->text.find("EVAL") == std::string::npos);
+}
+
+TEST_CASE("redis greeting: a time that cannot be is none", "[redis]")
+{
+    const std::string seconds =
+        GENERATE("9223372036854775807", "9223372036854", "-1", "", "x", "99999999999999999999");
+    const auto g = greeted({}, ok + info("") + "*2\r\n" + bulk(seconds) + bulk("5"));
+    REQUIRE(g.trouble());
+    CHECK(g.trouble()->text.find("does not tell its time") != std::string::npos);
 }
 
 TEST_CASE("redis greeting: who may not name himself, or ask for INFO, gets on without", "[redis]")

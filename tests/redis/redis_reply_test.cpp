@@ -135,7 +135,8 @@ TEST_CASE("redis script: the server knows each by the name that we have reckoned
 {
     support::redis_server server;
     using namespace amux::detail;
-    for (const auto* script : {&redis_acquire, &redis_extend, &redis_release, &redis_look}) {
+    for (const auto* script :
+         {&redis_acquire, &redis_extend, &redis_release, &redis_look, &redis_look_at_ttl}) {
         CHECK(server.cli("SCRIPT", "LOAD", script->text).text == script->name());
     }
     for (const std::size_t size : {0u, 55u, 56u, 63u, 64u, 65u, 119u, 120u}) {

@@ -132,6 +132,10 @@ private:
         const bool gives_time = what == kind::acquire || what == kind::extend;
         if (gives_time && ttl <= std::chrono::milliseconds::zero())
             return "a lease needs a time to live above zero";
+        if (gives_time && ttl > longest_ttl)
+            return "a lease's time to live is longer than a hundred years";
+        if (key.size() > longest_key)
+            return "the key is longer than half a megabyte";
         if (token.size() + metadata.size() > redis_reply_reader::longest / 2)
             return "token and metadata are longer than half a megabyte";
         return nullptr;
@@ -199,6 +203,11 @@ private:
 
     [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, scheduler* home)
     {
+        if (key.size() > redis_operation::longest_key) {
+            trouble = redis_trouble{backend_error_kind::permanent,
+                                    "the key is longer than half a megabyte"};
+            return false;
+        }
         if (stop_.stop_possible())
             on_stop_.emplace(stop_, on_stop{this});
         return start(handle, home, trouble, [this](redis_io& io) {

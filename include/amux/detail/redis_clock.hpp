@@ -9,6 +9,9 @@
 
 namespace amux::detail {
 
+/// In the year 2255: the numbers of the scripts are exact up to it.
+inline constexpr std::chrono::microseconds latest_redis_time{1LL << 53};
+
 /// What is known of a server's clock: how far it is ahead of ours at least.
 ///
 /// A reply that says what the server's clock showed between `sent` and `received` puts the difference between two

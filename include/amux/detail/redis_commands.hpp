@@ -216,6 +216,10 @@ inline void redis_commands::write_queued(clock::time_point now)
             throw;
         }
         pop_waiting();
+        // One that is asked again is due before those in front of it, and answered after them: so they are due then.
+        for (auto c = unanswered_.rbegin(); c != unanswered_.rend() && c->deadline > op->deadline;
+             ++c)
+            c->deadline = op->deadline;
         op->where = redis_operation::place::sent;
         op->number = first_number_ + unanswered_.size() - 1;
     }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/redis_clock.hpp>
 #include <amux/detail/redis_reply.hpp>
 #include <amux/detail/redis_settings.hpp>
 #include <amux/detail/redis_trouble.hpp>
 
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace amux::detail {
 
@@ -128,8 +131,6 @@ private:
         const auto limit = field(info, "maxmemory");
         if (field(info, "redis_mode") == "sentinel")
             unfit("is a Sentinel: ask it for the primary, and connect to that");
-        else if (field(info, "cluster_enabled") == "1")
-            unfit("is part of a cluster, which amux does not talk to: use a server of its own");
         else if (field(info, "role") == "slave")
             unfit("is a replica: connect to its primary, " +
                   std::string{field(info, "master_host")} + ":" +
@@ -141,12 +142,23 @@ private:
 
     void read_time(const redisReply& reply, const std::string& where)
     {
-        const auto number = [](const redisReply& part) {
-            return std::strtoll(part.str ? part.str : "0", nullptr, 10);
+        using std::chrono::duration_cast;
+        using std::chrono::seconds;
+        // None for what is no number, or no time.
+        const auto number = [](const redisReply& part) -> std::optional<long long> {
+            const std::string_view digits = redis_text(part);
+            long long n = 0;
+            const auto [end, error] =
+                std::from_chars(digits.data(), digits.data() + digits.size(), n);
+            const bool fits = error == std::errc{} && end == digits.data() + digits.size() &&
+                              n >= 0 && n <= duration_cast<seconds>(latest_redis_time).count();
+            return fits ? std::optional{n} : std::nullopt;
         };
-        if (reply.type == REDIS_REPLY_ARRAY && reply.elements == 2)
-            time_ = std::chrono::seconds{number(*reply.element[0])} +
-                    std::chrono::microseconds{number(*reply.element[1])};
+        const bool two = reply.type == REDIS_REPLY_ARRAY && reply.elements == 2;
+        const auto whole = two ? number(*reply.element[0]) : std::nullopt;
+        const auto rest = two ? number(*reply.element[1]) : std::nullopt;
+        if (whole && rest)
+            time_ = seconds{*whole} + std::chrono::microseconds{*rest};
         else if (!error_)
             error_ = redis_trouble{backend_error_kind::not_applied,
                                    "the Redis server at " + where + " does not tell its time"};

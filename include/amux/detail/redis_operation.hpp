@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/clock.hpp>
+#include <amux/detail/redis_clock.hpp>
 #include <amux/detail/redis_reply.hpp>
 #include <amux/detail/redis_script.hpp>
 #include <amux/detail/redis_settings.hpp>
@@ -26,9 +27,14 @@ namespace amux::detail {
 /// it is not asked, or answered.
 class redis_operation {
 public:
-    enum class kind : unsigned char { acquire, extend, release, look };
+    enum class kind : unsigned char { acquire, extend, release, look, look_at_ttl };
     enum class place : unsigned char { idle, queued, again, sent };
     enum class verdict : unsigned char { answered, too_late, nonsense };
+
+    /// Longer ones would not fit into what a server may answer.
+    static constexpr std::size_t longest_key = redis_reply_reader::longest / 2;
+    /// A hundred years. Longer ones of strangers are told as this, so that nobody's arithmetic ends.
+    static constexpr std::chrono::milliseconds longest_ttl = std::chrono::hours{876'600};
 
     redis_operation(kind w, std::string_view k, std::string_view t = {},
                     std::chrono::milliseconds time = {}, std::string_view m = {}) noexcept
@@ -60,7 +66,7 @@ public:
     std::string value;
 
     /// Nothing is changed by it.
-    bool only_looks() const noexcept { return what == kind::look; }
+    bool only_looks() const noexcept { return what == kind::look || what == kind::look_at_ttl; }
 
     /// Called under the mutex, once.
     virtual void answered() noexcept = 0;
@@ -91,6 +97,8 @@ inline const redis_script& redis_operation::script() const noexcept
             return redis_extend;
         case kind::release:
             return redis_release;
+        case kind::look_at_ttl:
+            return redis_look_at_ttl;
         default:
             return redis_look;
     }
@@ -131,7 +139,10 @@ inline std::optional<std::chrono::microseconds> redis_operation::time_of(
         reply.element[0]->type != REDIS_REPLY_INTEGER ||
         reply.element[1]->type != REDIS_REPLY_INTEGER)
         return std::nullopt;
-    return std::chrono::microseconds{reply.element[0]->integer};
+    const long long shown = reply.element[0]->integer;
+    return shown >= 0 && shown <= latest_redis_time.count()
+               ? std::optional{std::chrono::microseconds{shown}}
+               : std::nullopt;
 }
 
 inline auto redis_operation::read(const redisReply& reply) -> verdict
@@ -154,7 +165,8 @@ inline bool redis_operation::read_rest(const redisReply& reply)
     const auto read_ttl = [&](std::size_t n) {
         const redisReply* const ttl_part = part(n, REDIS_REPLY_INTEGER);
         if (ttl_part && ttl_part->integer >= 0)
-            remaining = std::chrono::milliseconds{(std::max)(ttl_part->integer, 1LL)};
+            remaining = std::clamp(std::chrono::milliseconds{ttl_part->integer},
+                                   std::chrono::milliseconds{1}, longest_ttl);
         return ttl_part != nullptr;
     };
     if (what == kind::acquire && yes) {
@@ -168,7 +180,7 @@ inline bool redis_operation::read_rest(const redisReply& reply)
             fence = f;
         return fence || digits.empty();
     }
-    if (what == kind::acquire)
+    if (what == kind::acquire || (what == kind::look_at_ttl && yes))
         return read_ttl(2);
     if (what == kind::look && yes) {
         const redisReply* const text = part(3, REDIS_REPLY_STRING);

@@ -77,4 +77,11 @@ local held = redis.call('GET', KEYS[1])
 if not held then return {now, 0} end
 return {now, 1, redis.call('PTTL', KEYS[1]), held})"};
 
+/// The same without the value, which may be a stranger's, of any size: for those who wait.
+inline constexpr redis_script redis_look_at_ttl{R"(local t = redis.call('TIME')
+local now = tonumber(t[1] .. string.sub('00000' .. t[2], -6))
+if now > tonumber(ARGV[1]) then return {now, -1} end
+if not redis.call('GET', KEYS[1]) then return {now, 0} end
+return {now, 1, redis.call('PTTL', KEYS[1])})"};
+
 } // namespace amux::detail

@@ -237,6 +237,10 @@ inline void redis_subscriber::on_time(clock::time_point now)
         redis_waiter& w = static_cast<redis_waiter::alarm&>(*timers_.front()).self;
         if (w.at != redis_waiter::stage::subscribing)
             wake(w);
+        else if (last_trouble().text.empty())
+            fail(w, {backend_error_kind::not_applied,
+                     "the Redis server at " + shared_.settings.where() +
+                         " has not confirmed the subscription in time"});
         else
             fail(w, {last_trouble().kind, "no subscription in time; " + last_trouble().text});
     }

@@ -35,7 +35,9 @@ public:
 
     // The subscriber's.
     struct question final : redis_operation {
-        explicit question(redis_waiter& w) noexcept : redis_operation{kind::look, w.key}, self{w} {}
+        explicit question(redis_waiter& w) noexcept
+            : redis_operation{kind::look_at_ttl, w.key}, self{w}
+        {}
         void answered() noexcept override;
         redis_waiter& self;
     };

@@ -259,3 +259,33 @@ TEST_CASE("redis: who lacks the right to a key, or to scripts, is told for good"
     CHECK(says(trouble, "NOPERM"));
     CHECK_FALSE(says(trouble, "secret"));
 }
+
+TEST_CASE("redis: a key, or a time, that is too long is refused before the server is asked",
+          "[redis][faults]")
+{
+    redis_server server;
+    amux::redis_backend b{server.url()};
+    const std::string longest(512 * 1024, 'k');
+    CHECK(sync_wait(b.acquire(longest, "t", 60s)).acquired);
+    CHECK(sync_wait(b.get(longest)) == "t");
+    CHECK(sync_wait(b.release(longest, "t")));
+    sync_wait(b.wait_for_release(longest));
+    const std::string too_long = longest + "k";
+    CHECK_THROWS_AS(sync_wait(b.acquire(too_long, "t", 60s)), amux::backend_error);
+    CHECK_THROWS_AS(sync_wait(b.wait_for_release(too_long)), amux::backend_error);
+    CHECK_THROWS_AS(sync_wait(b.acquire("k", "t", std::chrono::milliseconds::max())),
+                    amux::backend_error);
+    CHECK(server.cli("EXISTS", "{amux}:lock:k").number == 0);
+}
+
+TEST_CASE("redis: who waits for what a stranger has set does not fetch it", "[redis][faults]")
+{
+    redis_server server;
+    amux::redis_backend b{server.url()};
+    server.cli("SET", "{amux}:lock:k", std::string(3 << 20, 'v'), "PX", 50);
+    sync_wait(b.wait_for_release(
+        "k")); // the connection stands, though the value is longer than an answer may be
+    CHECK(sync_wait(b.get("k")) == std::nullopt);
+    CHECK(server.cli("INFO", "stats").text.find("total_connections_received:3\r") !=
+          std::string::npos);
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file what a server seldom does, or a user does at a bad moment, may hang a coroutine or leave it untold.
 #include "redis/support/fake_server.hpp"
+#include "redis/support/redis_server.hpp"
 #include "support/foreign_coroutine.hpp"
 
 #include <amux/event_loop.hpp>
@@ -225,4 +226,17 @@ TEST_CASE("redis wait: a server that will not do for leases is told to all who w
         calls.push_back(trouble_of([&b, key] { return b.wait_for_release(key); }));
     for (const std::string& trouble : sync_wait(amux::when_all(std::move(calls))))
         CHECK(trouble.find("is a replica") != trouble.npos);
+}
+
+TEST_CASE("redis: a node of a cluster will do when it serves the prefix", "[redis][faults]")
+{
+    support::redis_server server{{"--cluster-enabled", "yes"}};
+    REQUIRE(!server.cli("CLUSTER", "ADDSLOTSRANGE", "0", "16383").is_error());
+    amux::redis_backend b{server.url()};
+    while (server.cli("CLUSTER", "INFO").text.find("cluster_state:ok") == std::string::npos)
+        std::this_thread::sleep_for(5ms);
+    CHECK(sync_wait(b.acquire("k", "t", 60s)).fence.has_value());
+    CHECK(sync_wait(b.extend("k", "t", 60s)));
+    CHECK(sync_wait(b.release("k", "t")));
+    sync_wait(b.wait_for_release("k"));
 }
