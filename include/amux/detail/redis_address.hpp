@@ -88,6 +88,7 @@ public:
             return;
         }
         try {
+            const no_signals none;
             std::thread{[q = question_, host, port, w = std::move(waker)] {
                 auto answer = redis_addresses::look_up(host, port, 0);
                 {

@@ -6,6 +6,7 @@
 #include <amux/detail/redis_link.hpp>
 #include <amux/detail/redis_shared.hpp>
 #include <amux/detail/redis_subscriber.hpp>
+#include <amux/detail/redis_waker.hpp>
 #include <amux/detail/token.hpp>
 #include <amux/error.hpp>
 
@@ -87,6 +88,7 @@ inline std::optional<redis_trouble> redis_io::start()
         return std::nullopt;
     try {
         shared_.waker = std::make_shared<redis_waker>();
+        const no_signals none;
         thread_ = std::thread{[self = shared_from_this()] { self->run(); }};
     } catch (const std::system_error& e) {
         return redis_trouble{backend_error_kind::not_applied, e.what()};

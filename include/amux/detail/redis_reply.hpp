@@ -68,10 +68,10 @@ private:
 
     static const redisReplyObjectFunctions* usual()
     {
-        static const redisReplyObjectFunctions* const functions = reader
-        {
-            redisReaderCreate()
-        } -> fn;
+        static const redisReplyObjectFunctions* const functions = [] {
+            const reader r{redisReaderCreate()};
+            return r->fn;
+        }();
         return functions;
     }
     static redisReplyObjectFunctions* with_limit()

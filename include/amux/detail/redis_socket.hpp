@@ -50,11 +50,18 @@ public:
     /// Begins to connect; it is done when the socket can be written. Returns: an error, or 0.
     int connect(const redis_address& to) noexcept
     {
+#ifdef SOCK_CLOEXEC
+        // At once: another thread may start a program at any moment.
+        fd_ = ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd_ < 0)
+            return errno;
+#else
         fd_ = ::socket(to.family(), SOCK_STREAM, 0);
         if (fd_ < 0)
             return errno;
         ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
         ::fcntl(fd_, F_SETFL, O_NONBLOCK);
+#endif
         const int on = 1;
 #ifdef SO_NOSIGPIPE
         ::setsockopt(fd_, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);

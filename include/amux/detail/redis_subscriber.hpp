@@ -182,10 +182,10 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
         return;
     try {
         send_command(false, w.key, clock::now());
-        shared_.waker->wake();
     } catch (...) {
-        // Without memory the subscription stays: nobody waits for its messages, and they are dropped.
+        return; // without memory the subscription stays: what it brings is dropped
     }
+    shared_.waker->wake();
 }
 
 /// It goes when the I/O thread comes by. Returns: its number, from 1.

@@ -35,6 +35,7 @@ public:
     {
         if (!s.tls)
             return;
+        ERR_clear_error();
         context_.reset(SSL_CTX_new(TLS_client_method()));
         require(context_ != nullptr, "");
         SSL_CTX_set_min_proto_version(context_.get(), TLS1_2_VERSION);
@@ -96,6 +97,7 @@ public:
     /// Moves from `plain` to `wire` what can go: nothing before the two sides have agreed.
     std::string encrypt(std::string& plain, std::string& wire)
     {
+        ERR_clear_error(); // what others have left there on this thread would be taken for ours
         if (const int done = SSL_do_handshake(session_.get()); done != 1) {
             if (SSL_get_error(session_.get(), done) != SSL_ERROR_WANT_READ)
                 return trouble();
@@ -114,6 +116,7 @@ public:
     /// Appends to `plain` what has come over the wire. After it there may be something to send, also with nothing to say.
     std::string decrypt(std::string_view wire, std::string& plain)
     {
+        ERR_clear_error();
         BIO_write(in_, wire.data(), static_cast<int>(wire.size()));
         char bytes[16 * 1024];
         for (;;) {

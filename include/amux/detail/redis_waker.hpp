@@ -8,9 +8,31 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 namespace amux::detail {
+
+/// While it lives the calling thread, and each that it starts, takes no signals but those of its own mistakes: they are
+/// for the program's own threads, which know what they may be interrupted in. Those that are started keep it so.
+class no_signals {
+public:
+    no_signals() noexcept
+    {
+        sigset_t all;
+        ::sigfillset(&all);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT})
+            ::sigdelset(&all, own);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    no_signals(const no_signals&) = delete;
+    no_signals& operator=(const no_signals&) = delete;
+    ~no_signals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+    sigset_t before_{};
+};
 
 /// Wakes the I/O thread out of `poll`, when there is need.
 ///
@@ -24,12 +46,20 @@ public:
     /// Throws: `std::system_error` when there are no file descriptors left.
     redis_waker()
     {
-        if (::pipe(ends_) != 0)
+#ifdef __linux__
+        // At once: another thread may start a program at any moment.
+        const int failed = ::pipe2(ends_, O_NONBLOCK | O_CLOEXEC);
+#else
+        const int failed = ::pipe(ends_);
+#endif
+        if (failed != 0)
             throw std::system_error{errno, std::generic_category(), "amux: no pipe"};
+#ifndef __linux__
         for (const int fd : ends_) {
             ::fcntl(fd, F_SETFL, O_NONBLOCK);
             ::fcntl(fd, F_SETFD, FD_CLOEXEC);
         }
+#endif
     }
     redis_waker(const redis_waker&) = delete;
     redis_waker& operator=(const redis_waker&) = delete;

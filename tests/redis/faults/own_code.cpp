@@ -21,6 +21,8 @@
 #include <vector>
 
 #include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +54,15 @@ support::hooked_coroutine ask(amux::redis_backend& b, std::atomic<int>& resumed)
     } catch (const amux::backend_error&) {
     }
     ++resumed;
+}
+
+/// Tells what signals are blocked where it is resumed.
+adrift ask_for_signals(amux::redis_backend& b, std::promise<sigset_t>& blocked)
+{
+    (void)co_await b.get("key");
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    blocked.set_value(now);
 }
 
 adrift ask_and_destroy(amux::redis_backend& b, support::hooked_coroutine& other,
@@ -232,4 +243,19 @@ TEST_CASE("redis: who is resumed may destroy another that is about to be resumed
     REQUIRE(done.get_future().wait_for(30s) == std::future_status::ready);
     CHECK_THROWS_AS(sync_wait(b.get("key")), amux::backend_error); // by now it would be resumed
     CHECK(resumed == 0);
+}
+
+TEST_CASE("redis: the backend's thread takes no signals from the program's own", "[redis][faults]")
+{
+    redis_server server;
+    amux::redis_backend b{server.url()};
+    std::promise<sigset_t> promised;
+    ask_for_signals(b, promised);
+    const sigset_t blocked = promised.get_future().get();
+    for (const int s : {SIGTERM, SIGINT, SIGALRM, SIGUSR1, SIGCHLD})
+        CHECK(sigismember(&blocked, s) == 1);
+    CHECK(sigismember(&blocked, SIGSEGV) == 0);
+    sigset_t ours;
+    pthread_sigmask(SIG_SETMASK, nullptr, &ours);
+    CHECK(sigismember(&ours, SIGTERM) == 0);
 }
