@@ -249,6 +249,17 @@ TEST_CASE("asyncmux: a description that was moved from locks no other key", "[as
                ContainsSubstring("awaited before"));
 }
 
+TEST_CASE("asyncmux: a description that is assigned to asks for the other's key",
+          "[asyncmux][lifetime]")
+{
+    asyncmux<> mux;
+    auto description = mux.lock(std::string("first"));
+    description = mux.lock(std::string("second"));
+    request asked{std::move(description)};
+    REQUIRE(asked.state() == "owns");
+    CHECK(*asked.guard().key() == "second");
+}
+
 TEST_CASE("asyncmux: a request arrives when it is awaited, not when it is described",
           "[asyncmux][lifetime]")
 {
