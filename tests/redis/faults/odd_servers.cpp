@@ -84,7 +84,7 @@ TEST_CASE("redis: a server may be given by its name", "[redis][faults]")
 
 TEST_CASE("redis: who connects to a socket that is not there is told so", "[redis][faults]")
 {
-    const char* const url = "unix:///no/such/socket?command_timeout=100";
+    const char* const url = "unix:///no/such/socket?command_timeout=1000";
     amux::redis_backend b{url};
     const std::string trouble = sync_wait(trouble_of([&] { return b.acquire("k", "t", 10s); }));
     CHECK(trouble.find("connect to /no/such/socket: No such file") != trouble.npos);
