@@ -255,6 +255,8 @@ TEST_CASE("asyncmux: a description that is assigned to asks for the other's key"
     asyncmux<> mux;
     auto description = mux.lock(std::string("first"));
     description = mux.lock(std::string("second"));
+    auto& itself = description;
+    description = std::move(itself); // stays as it is
     request asked{std::move(description)};
     REQUIRE(asked.state() == "owns");
     CHECK(*asked.guard().key() == "second");
