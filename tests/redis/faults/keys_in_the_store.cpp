@@ -256,5 +256,6 @@ TEST_CASE("redis: leases on many keys, one after the other, leave one counter be
     sync_wait(amux::when_all(std::move(all)));
     CHECK(server.cli("DBSIZE").number == 1);
     CHECK(server.cli("GET", fence_name).text.size() >= 16);
+    INFO(a.everything("error"));
     CHECK(a.heard("error") == 0);
 }

@@ -83,12 +83,12 @@ public:
             count += name == hook && text.find(part) != std::string::npos;
         return count;
     }
-    std::string everything()
+    std::string everything(std::string_view hook)
     {
         const std::lock_guard hold{mutex_};
         std::string text;
         for (const auto& [name, what] : said_)
-            text += name + ": " + what + '\n';
+            text += name == hook ? what + '\n' : "";
         return text;
     }
     bool hears(std::string_view hook, std::string_view part = {}, int times = 1)
