@@ -151,12 +151,13 @@ TEST_CASE("redis command: it carries keys and texts of any bytes", "[redis]")
     const amux::detail::redis_settings settings{amux::redis_options{}};
     const std::string key{"a\0b\r\n", 5};
     operation op{kind::acquire, key, "t", 1500ms, "text"};
+    op.number = 12;
     std::string out;
     op.write(amux::detail::redis_command_text{out}, settings, 17us);
-    CHECK(out.starts_with("*10\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+    CHECK(out.starts_with("*11\r\n$7\r\nEVALSHA\r\n$40\r\n"));
     CHECK(
         out.ends_with("$17\r\n{amux}:lock:a\0b\r\n\r\n$12\r\n{amux}:fence\r\n$2\r\n17\r\n"
-                      "$10\r\namux1:1:t:\r\n$1\r\nt\r\n$4\r\n1500\r\n$4\r\ntext\r\n"s));
+                      "$10\r\namux1:1:t:\r\n$1\r\nt\r\n$4\r\n1500\r\n$4\r\ntext\r\n$2\r\n12\r\n"s));
 }
 
 TEST_CASE("redis_reply_reader: a reply of more parts than amux asks for is refused at its head",

@@ -208,6 +208,7 @@ inline void redis_commands::write_queued(clock::time_point now)
         // Without memory neither of the two is there: a command without its place would shift all answers.
         const std::size_t before = wire_.out.size();
         unanswered_.push_back({op, now, op->deadline});
+        op->number = first_number_ + unanswered_.size() - 1;
         try {
             op->write(redis_command_text{wire_.out}, shared_.settings, clock_.at(op->deadline));
         } catch (...) {
@@ -221,7 +222,6 @@ inline void redis_commands::write_queued(clock::time_point now)
              ++c)
             c->deadline = op->deadline;
         op->where = redis_operation::place::sent;
-        op->number = first_number_ + unanswered_.size() - 1;
     }
 }
 
@@ -229,6 +229,7 @@ inline std::string redis_commands::on_reply(const redisReply& reply, clock::time
 {
     if (unanswered_.empty())
         return "the server has answered what nobody has asked";
+    const auto number = first_number_;
     const sent_command command = take_first();
     redis_operation* const op = command.op;
     if (reply.type == REDIS_REPLY_ERROR) {
@@ -248,6 +249,8 @@ inline std::string redis_commands::on_reply(const redisReply& reply, clock::time
     const auto shown = redis_operation::time_of(reply);
     if (!shown)
         return give_up(op, "the answer of the server makes no sense");
+    if (!redis_operation::is_answer_to(number, reply))
+        return give_up(op, "the answer of the server is to another question");
     worked();
     clock_.learn(*shown, command.at, now);
     if (!op)

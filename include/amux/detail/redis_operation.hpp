@@ -71,13 +71,15 @@ public:
     /// Called under the mutex, once.
     virtual void answered() noexcept = 0;
 
-    /// The command. `not_after`: when it is too late to carry it out, by the server's clock.
+    /// The command, with its number. `not_after`: when it is too late to carry it out, by the server's clock.
     void write(redis_command_text out, const redis_settings& s,
                std::chrono::microseconds not_after) const;
 
     /// What the server's clock showed; none: that is no reply of a script of ours.
     static std::optional<std::chrono::microseconds> time_of(const redisReply& reply) noexcept;
-    /// Takes in a reply that has a time.
+    /// Whether a reply that has a time is to the command of this number.
+    static bool is_answer_to(std::uint64_t command, const redisReply& reply) noexcept;
+    /// Takes in such a reply.
     verdict read(const redisReply& reply);
 
 protected:
@@ -108,7 +110,7 @@ inline void redis_operation::write(redis_command_text out, const redis_settings&
                                    std::chrono::microseconds not_after) const
 {
     const bool acquires = what == kind::acquire;
-    const std::size_t arguments = only_looks() ? 1 : acquires ? 5 : 4;
+    const std::size_t arguments = only_looks() ? 2 : acquires ? 6 : 5;
     const std::size_t keys = acquires ? 2 : 1;
     out.begin(3 + keys + arguments);
     out.add(with_text ? "EVAL" : "EVALSHA");
@@ -119,7 +121,7 @@ inline void redis_operation::write(redis_command_text out, const redis_settings&
         out.add(s.fence_key);
     out.add(std::to_string(not_after.count()));
     if (only_looks())
-        return;
+        return out.add(std::to_string(number));
     const std::string beginning = redis_value::beginning(token);
     out.add(beginning);
     // A token that looks like a value of ours must not be taken for one.
@@ -130,6 +132,7 @@ inline void redis_operation::write(redis_command_text out, const redis_settings&
         out.add(std::to_string(ttl.count()));
     if (acquires)
         out.add(metadata);
+    out.add(std::to_string(number));
 }
 
 inline std::optional<std::chrono::microseconds> redis_operation::time_of(
@@ -143,6 +146,12 @@ inline std::optional<std::chrono::microseconds> redis_operation::time_of(
     return shown >= 0 && shown <= latest_redis_time.count()
                ? std::optional{std::chrono::microseconds{shown}}
                : std::nullopt;
+}
+
+inline bool redis_operation::is_answer_to(std::uint64_t command, const redisReply& reply) noexcept
+{
+    const redisReply& last = *reply.element[reply.elements - 1];
+    return last.type == REDIS_REPLY_INTEGER && static_cast<std::uint64_t>(last.integer) == command;
 }
 
 inline auto redis_operation::read(const redisReply& reply) -> verdict

@@ -29,18 +29,21 @@ using support::fake_server;
 
 namespace {
 
-std::string microseconds_now()
+/// With the number of the command for each '@'.
+std::string numbered(std::string answer, const fake_server::words& command)
 {
-    return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count());
+    for (std::size_t at = 0; (at = answer.find('@', at)) != std::string::npos;)
+        answer.replace(at, 1, command.back());
+    return answer;
 }
 
 /// A server that is healthy until it is asked to run a script; then it says `answer`.
 std::unique_ptr<fake_server> sick_server(fake_answer answer)
 {
     return std::make_unique<fake_server>([answer](const fake_server::words& command) {
-        return fake_server::is_script(command) ? answer : fake_server::greet(command);
+        return fake_server::is_script(command)
+                   ? fake_answer{numbered(answer.bytes, command), answer.then_close}
+                   : fake_server::greet(command);
     });
 }
 
@@ -90,7 +93,7 @@ long peak_megabytes()
 TEST_CASE("redis: an answer of nonsense is a trouble that names key and server, never a grant",
           "[redis][faults]")
 {
-    const std::string now = microseconds_now();
+    const std::string now = fake_server::microseconds_now();
     const std::string answer = GENERATE_COPY(
         std::string{"garbage\r\n"}, std::string{"\r\n\r\n"}, std::string(64, '\0'),
         std::string{"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"},
@@ -98,12 +101,15 @@ TEST_CASE("redis: an answer of nonsense is a trouble that names key and server, 
         std::string{"*-1\r\n"}, std::string{"*0\r\n"}, std::string{"$2\r\nhixx"},
         std::string{"$-7\r\n"}, std::string{"*-7\r\n"},
         std::string{":99999999999999999999999999\r\n"}, "*1\r\n:" + now + "\r\n",
-        "*2\r\n:" + now + "\r\n:7\r\n", "*2\r\n:" + now + "\r\n$1\r\n1\r\n",
-        "*2\r\n:" + now + "\r\n+OK\r\n", "*3\r\n:" + now + "\r\n*1\r\n:1\r\n:1\r\n",
-        "*3\r\n:" + now + "\r\n:1\r\n:-5\r\n", "*3\r\n:" + now + "\r\n:1\r\n" + bulk("-5"),
-        "*3\r\n:" + now + "\r\n:1\r\n" + bulk("99999999999999999999999"),
-        "*3\r\n:" + now + "\r\n:1\r\n" + bulk("5x"), "*2\r\n-ERR inside\r\n:1\r\n",
-        "*2\r\n+" + now + "\r\n:1\r\n");
+        "*3\r\n:" + now + "\r\n:7\r\n:@\r\n", "*3\r\n:" + now + "\r\n$1\r\n1\r\n:@\r\n",
+        "*3\r\n:" + now + "\r\n+OK\r\n:@\r\n", "*4\r\n:" + now + "\r\n*1\r\n:1\r\n:1\r\n:@\r\n",
+        "*4\r\n:" + now + "\r\n:1\r\n:-5\r\n:@\r\n",
+        "*4\r\n:" + now + "\r\n:1\r\n" + bulk("-5") + ":@\r\n",
+        "*4\r\n:" + now + "\r\n:1\r\n" + bulk("99999999999999999999999") + ":@\r\n",
+        "*4\r\n:" + now + "\r\n:1\r\n" + bulk("5x") + ":@\r\n", "*3\r\n-ERR inside\r\n:1\r\n:@\r\n",
+        "*3\r\n+" + now + "\r\n:1\r\n:@\r\n", "*3\r\n:" + now + "\r\n:1\r\n" + bulk("5"),
+        "*4\r\n:" + now + "\r\n:1\r\n" + bulk("5") + ":4711\r\n",
+        "*4\r\n:" + now + "\r\n:1\r\n" + bulk("5") + bulk("@"));
     const auto server = sick_server({answer});
     amux::redis_backend b{at(server->port())};
     const outcome o = try_all(b);
@@ -165,7 +171,7 @@ TEST_CASE("redis: a server that is nonsense for a while is asked again later", "
         if (!sane)
             return {"nonsense\r\n"};
         if (fake_server::is_script(command))
-            return {"*3\r\n:" + microseconds_now() + "\r\n:1\r\n" + bulk("5")};
+            return fake_server::answer(command, 1, {bulk("5")});
         return fake_server::greet(command);
     }};
     amux::redis_backend b{at(server.port())};
@@ -184,11 +190,17 @@ TEST_CASE("redis: random answers never crash, hang or grant without saying so", 
     const auto pick = [&](std::size_t n) { return random() % n; };
     const int rounds = std::min(2'000, support::scaled(300));
     for (int n = 0; n < rounds; ++n) {
-        const std::array parts{std::string{"*3\r\n"},          ":" + microseconds_now() + "\r\n",
-                               std::string{":1\r\n"},          std::string{":0\r\n"},
-                               std::string{":-1\r\n"},         bulk("5"),
-                               std::string{"$-1\r\n"},         std::string{"-ERR x\r\n"},
-                               std::string{"-NOSCRIPT x\r\n"}, std::string{"\r\n"}};
+        const std::array parts{std::string{"*3\r\n"},
+                               ":" + fake_server::microseconds_now() + "\r\n",
+                               std::string{":1\r\n"},
+                               std::string{":0\r\n"},
+                               std::string{":-1\r\n"},
+                               bulk("5"),
+                               std::string{"$-1\r\n"},
+                               std::string{"-ERR x\r\n"},
+                               std::string{"-NOSCRIPT x\r\n"},
+                               std::string{":@\r\n"},
+                               std::string{"\r\n"}};
         std::string text = pick(2) == 0 ? parts[0] + parts[1] : "";
         for (std::size_t m = pick(5); m > 0; --m)
             text += parts[pick(parts.size())];
@@ -202,8 +214,8 @@ TEST_CASE("redis: random answers never crash, hang or grant without saying so", 
         const auto n = static_cast<std::size_t>(said++);
         if (n % 2 ==
             0) // a sane one in between: else the pauses grow between the attempts to connect
-            return {"*3\r\n:" + microseconds_now() + "\r\n:0\r\n:5\r\n"};
-        return {answers[n / 2 % answers.size()], n % 7 == 0};
+            return fake_server::answer(command, 0, {":5\r\n"});
+        return {numbered(answers[n / 2 % answers.size()], command), n % 7 == 0};
     }};
     amux::redis_backend b{at(server.port(), 50ms)};
     while (said < 2 * rounds)

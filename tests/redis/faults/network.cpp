@@ -213,6 +213,41 @@ TEST_CASE("redis: the answer to a question that was given up is not taken for th
     CHECK(net.holder("free0").find("token") != std::string::npos);
 }
 
+TEST_CASE("redis: a message that is lost among others makes no answer go to the wrong question",
+          "[redis][faults]")
+{
+    behind_proxy net;
+    amux::redis_backend b{net.options(2s)};
+    REQUIRE(net.server.cli("SET", lock_name("taken"), "a stranger").text == "OK");
+    REQUIRE(sync_wait(b.acquire("warm", "token", 100s)).acquired);
+    const auto way = GENERATE(tcp_proxy::to_server, tcp_proxy::to_client);
+    const bool twice = GENERATE(false, true);
+    net.proxy.stall(way);
+    const auto ask = [&](const char* key) {
+        return std::async(std::launch::async, [&b, key] {
+            try {
+                return sync_wait(b.acquire(key, "token", 100s)).acquired;
+            } catch (const amux::backend_error&) {
+                return false;
+            }
+        });
+    };
+    // Were the first answer lost, or did it come twice, "taken" would be granted for the free key.
+    auto first = ask(twice ? "free" : "taken");
+    std::this_thread::sleep_for(100ms);
+    auto second = ask(twice ? "taken" : "free");
+    std::this_thread::sleep_for(100ms);
+    if (twice)
+        net.proxy.repeat(way, 1);
+    else
+        net.proxy.lose(way, 1);
+    net.proxy.stall(way, false);
+    const bool of_first = first.get();
+    const bool of_second = second.get();
+    CHECK_FALSE((twice ? of_second : of_first));
+    CHECK(net.holder("taken") == "a stranger");
+}
+
 TEST_CASE("redis: an answer that nobody has asked for is kept for no question", "[redis][faults]")
 {
     behind_proxy net;

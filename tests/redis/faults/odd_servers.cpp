@@ -31,20 +31,13 @@ using support::fake_server;
 
 namespace {
 
-std::string microseconds_now()
+fake_answer yes(const fake_server::words& command)
 {
-    return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count());
+    return fake_server::answer(command, 1, {bulk("7")});
 }
-
-std::string yes()
+fake_answer nobody_holds_it(const fake_server::words& command)
 {
-    return "*3\r\n:" + microseconds_now() + "\r\n:1\r\n" + bulk("7");
-}
-std::string nobody_holds_it()
-{
-    return "*2\r\n:" + microseconds_now() + "\r\n:0\r\n";
+    return fake_server::answer(command, 0);
 }
 
 amux::redis_options at(const fake_server& s, std::chrono::milliseconds limit = 60s)
@@ -74,7 +67,7 @@ task<std::string> trouble_of(Call call)
 TEST_CASE("redis: a server may be given by its name", "[redis][faults]")
 {
     fake_server server{[](const fake_server::words& command) {
-        return fake_server::is_script(command) ? fake_answer{yes()} : fake_server::greet(command);
+        return fake_server::is_script(command) ? yes(command) : fake_server::greet(command);
     }};
     amux::redis_options o = at(server);
     o.host = "localhost";
@@ -110,7 +103,7 @@ TEST_CASE("redis: who is resumed on the backend's thread may destroy the backend
           "[redis][faults]")
 {
     fake_server server{[](const fake_server::words& command) {
-        return fake_server::is_script(command) ? fake_answer{yes()} : fake_server::greet(command);
+        return fake_server::is_script(command) ? yes(command) : fake_server::greet(command);
     }};
     std::optional<amux::redis_backend> b{std::in_place, at(server)};
     std::atomic<bool> gone{false};
@@ -133,7 +126,7 @@ TEST_CASE("redis: a server whose clock runs away is asked twice, then it is a tr
         if (!fake_server::is_script(command))
             return fake_server::greet(command);
         ++asked;
-        return fake_answer{"*2\r\n:" + microseconds_now() + "\r\n:-1\r\n"};
+        return fake_server::answer(command, -1);
     }};
     amux::redis_backend b{at(server)};
     const std::string trouble = sync_wait(trouble_of([&] { return b.extend("k", "t", 10s); }));
@@ -146,7 +139,7 @@ TEST_CASE("redis: a lease without a value is nonsense", "[redis][faults]")
 {
     fake_server server{[](const fake_server::words& command) {
         return fake_server::is_script(command)
-                   ? fake_answer{"*4\r\n:" + microseconds_now() + "\r\n:1\r\n:5\r\n:6\r\n"}
+                   ? fake_server::answer(command, 1, {":5\r\n", ":6\r\n"})
                    : fake_server::greet(command);
     }};
     amux::redis_backend b{at(server, 2s)};
@@ -162,7 +155,7 @@ TEST_CASE("redis: what the system takes no more of is sent when there is room", 
             return fake_server::greet(command);
         if (!slept.exchange(true))
             std::this_thread::sleep_for(300ms); // and reads nothing
-        return fake_answer{yes()};
+        return yes(command);
     }};
     amux::redis_backend b{at(server)};
     const std::string metadata(500'000, 'm');
@@ -198,7 +191,7 @@ TEST_CASE("redis wait: of two for one key that may not subscribe one is told, an
     fake_server server{[](const fake_server::words& command) {
         if (command.front() == "SUBSCRIBE")
             return fake_answer{"-NOPERM you may not\r\n"};
-        return fake_server::is_script(command) ? fake_answer{nobody_holds_it()}
+        return fake_server::is_script(command) ? nobody_holds_it(command)
                                                : fake_server::greet(command);
     }};
     amux::redis_backend b{at(server)};

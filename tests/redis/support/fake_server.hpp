@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <list>
 #include <string>
 #include <string_view>
@@ -84,6 +85,23 @@ public:
         if (name == "CONFIG")
             return {"*0\r\n"};
         return {"-ERR unknown command '" + command.front() + "'\r\n"};
+    }
+    /// What a healthy server says to a script of ours: its clock, `said`, `more`, and the number of the command, which is
+    /// the last of its words.
+    static fake_answer answer(const words& command, int said,
+                              std::initializer_list<std::string> more = {})
+    {
+        std::string bytes = '*' + std::to_string(3 + more.size()) + "\r\n:" + microseconds_now() +
+                            "\r\n:" + std::to_string(said) + "\r\n";
+        for (const std::string& part : more)
+            bytes += part;
+        return {bytes + ':' + command.back() + "\r\n"};
+    }
+    static std::string microseconds_now()
+    {
+        return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(
+                                  std::chrono::system_clock::now().time_since_epoch())
+                                  .count());
     }
     static bool is_script(const words& command)
     {
