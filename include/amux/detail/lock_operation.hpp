@@ -28,9 +28,10 @@ public:
     }
     lock_operation& operator=(lock_operation&& other)
     {
-        request_ = std::move(other.request_);
-        if (this != &other)
+        if (this != &other) {
+            request_ = std::move(other.request_);
             other.request_.body = nullptr;
+        }
         return *this;
     }
 
