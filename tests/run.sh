@@ -151,18 +151,19 @@ run_leg() {
             LLVM_PROFILE_FILE=$build_root/clang19/profile/%m%c.profraw \
                 compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS -fprofile-instr-generate \
 -fcoverage-mapping -fprofile-update=atomic -mllvm -runtime-counter-relocation" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis"
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis" -DAMUX_TEST_RANDOM_FAULTS=OFF
             ;;
         coverage) script_leg coverage python3 tests/coverage/report.py ;;
         asan)
             # Sanitized, g++ 12 takes a std::stop_source for uninitialized.
             AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
 -fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;schedules"
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;schedules" -DAMUX_TEST_RANDOM_FAULTS=OFF
             ;;
         schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
         # The tests in the other folders have one thread.
-        tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" "-DAMUX_TEST_FOLDERS=stress;redis" ;;
+        tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" "-DAMUX_TEST_FOLDERS=stress;redis" \
+            -DAMUX_TEST_RANDOM_FAULTS=OFF ;;
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
