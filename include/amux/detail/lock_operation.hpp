@@ -5,6 +5,7 @@
 #include <amux/detail/lock_awaiter.hpp>
 #include <amux/task.hpp>
 
+#include <type_traits>
 #include <utility>
 
 namespace amux {
@@ -15,18 +16,20 @@ namespace amux {
 /// handed to adaptors. Lifetime: the mux, and keys that were given as lvalues, outlive it; rvalues moved into it.
 template <class Body, class Keys, class Limit, bool Placed = false>
 class [[nodiscard("nothing is locked until it is awaited")]] lock_operation {
+    using request = detail::lock_request<Body, Keys, Limit, Placed>;
+
 public:
     using guard = detail::mux_guard<Body>;
 
-    explicit lock_operation(detail::lock_request<Body, Keys, Limit, Placed> request)
-        : request_{std::move(request)}
-    {}
+    explicit lock_operation(request r) : request_{std::move(r)} {}
     /// What was moved from asks for nothing any more; awaiting it ends the program, as awaiting twice does.
-    lock_operation(lock_operation&& other) : request_{std::move(other.request_)}
+    lock_operation(lock_operation&& other) noexcept(std::is_nothrow_move_constructible_v<request>)
+        : request_{std::move(other.request_)}
     {
         other.request_.body = nullptr;
     }
-    lock_operation& operator=(lock_operation&& other)
+    lock_operation& operator=(lock_operation&& other) noexcept(
+        std::is_nothrow_move_assignable_v<request>)
     {
         if (this != &other) {
             request_ = std::move(other.request_);
@@ -52,7 +55,7 @@ public:
     }
 
 private:
-    detail::lock_request<Body, Keys, Limit, Placed> request_;
+    request request_;
 };
 
 namespace detail {
