@@ -238,7 +238,7 @@ TEST_CASE("redis: leases on many keys, one after the other, leave one counter be
           "[redis][faults]")
 {
     redis_server server;
-    lease_client a{server.url()};
+    lease_client a{server.url() + "?command_timeout=60000"}; // however slow the machine
     const int each = std::min(10'000, support::scaled(1'000));
     const auto work = [](lease_client& c, int from, int until) -> amux::task<> {
         amux::fencing_token last = 0;

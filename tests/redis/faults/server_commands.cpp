@@ -113,7 +113,7 @@ TEST_CASE("redis: a server that forgets all scripts is sent them again, unnotice
 TEST_CASE("redis: scripts forgotten in the middle of a pipeline cost no command", "[redis][faults]")
 {
     redis_server server;
-    lease_client a{server.url()};
+    lease_client a{server.url() + "?command_timeout=60000"}; // however slow the machine
     std::vector<amux::task<amux::acquired_lock>> wanted;
     for (int n = 0; n < 200; ++n)
         wanted.push_back(a.locks.acquire("k" + std::to_string(n), renewed));
