@@ -53,7 +53,7 @@ public:
         repair_due();
         const std::size_t who = pick(parties);
         tcp_proxy& net = *proxies_[who];
-        switch (pick(18)) {
+        switch (pick(20)) {
             case 0:
                 return net.reset_all();
             case 1:
@@ -96,6 +96,10 @@ public:
                 return tell_server({"CLIENT", "KILL", "TYPE", "pubsub"});
             case 16:
                 return tell_server({"SCRIPT", "FLUSH"});
+            case 17:
+                return net.repeat(tcp_proxy::to_client, 1 + static_cast<int>(pick(3)));
+            case 18:
+                return net.repeat(tcp_proxy::to_server, 1 + static_cast<int>(pick(3)));
             default:
                 return tell_server({"CLIENT", "PAUSE", std::to_string(pick(800)), "WRITE"});
         }
