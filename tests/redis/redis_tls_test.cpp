@@ -2,10 +2,10 @@
 // Without this file an encrypted connection could be one to anybody, or none.
 #include <amux/redis_backend.hpp>
 
+#include <redis/support/every_operation.hpp>
 #include <redis/support/loopback.hpp>
 #include <redis/support/redis_server.hpp>
 
-#include <amux/testing/conformance.hpp>
 #include <amux/testing/environment.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -103,28 +103,14 @@ bool contains(std::string_view text, std::string_view part)
 
 } // namespace
 
-TEST_CASE("redis TLS: it keeps the law of backends", "[redis][tls]")
+TEST_CASE("redis TLS: every operation goes over it, and texts of any length", "[redis][tls]")
 {
     const tls_server s;
     const std::string ca = s.files.path("ca.crt");
     const std::string certificate = s.files.path("server.crt");
     const std::string key = s.files.path("server.key");
     amux::redis_backend backend{s.options(ca, certificate, key)};
-    for (const auto& r :
-         amux::testing::run_conformance(backend, amux::testing::in_real_time("run ", 15ms))) {
-        INFO(r.name << ": " << r.message);
-        CHECK(r.ok);
-    }
-    // More than a record holds, both ways.
-    const std::string text(100'000, 'x');
-    const auto here = amux::testing::in_real_time("");
-    REQUIRE(amux::testing::run_in(here, [&] {
-                return backend.acquire("long", "t", 60s, text);
-            }).acquired);
-    const auto info = amux::testing::run_in(here, [&] { return backend.inspect("long"); });
-    REQUIRE(info);
-    const bool whole = info->metadata == text;
-    CHECK(whole);
+    support::check_every_operation(backend, std::string(100'000, 'x')); // more than a record holds
 }
 
 TEST_CASE("redis TLS: a server that nobody known vouches for is refused, for good", "[redis][tls]")

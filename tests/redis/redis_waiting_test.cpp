@@ -19,7 +19,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 using namespace std::chrono_literals;
 using amux::redis_backend;
@@ -91,22 +90,6 @@ struct waits {
 };
 
 } // namespace
-
-TEST_CASE("redis wait: a release is told at once", "[redis]")
-{
-    redis_server server;
-    redis_backend holder{at(server)};
-    redis_backend other{at(server)};
-    REQUIRE(take(holder, "0"));
-    waits w{other, 1};
-    REQUIRE(soon([&] { return channels(server) == 1; }));
-    const auto start = amux::clock::now();
-    REQUIRE(give(holder, "0"));
-    CHECK(w.have_ended(1));
-    CHECK(amux::clock::now() - start <
-          4s); // the holder had a minute, and a sleep takes five seconds
-    CHECK(soon([&] { return channels(server) == 0; }));
-}
 
 TEST_CASE("redis wait: it ends when the time of the holder is over", "[redis]")
 {
@@ -216,28 +199,4 @@ TEST_CASE("redis wait: stops and releases race, and nobody is lost", "[redis]")
         stopper.join();
         REQUIRE(soon([&] { return ended == 3; }));
     }
-}
-
-TEST_CASE("distributed_lock over Redis: a key that is released goes to who waits, without a poll",
-          "[redis]")
-{
-    redis_server server;
-    redis_backend holder{at(server)};
-    amux::event_loop loop;
-    auto locks = amux::make_redis_lock(at(server), loop);
-    const auto take_turn = [](auto& l, int& turns) -> amux::task<> {
-        auto lease = co_await l.acquire("0", {.max_wait = 60s, .poll_interval = 40s});
-        co_await lease.release();
-        ++turns;
-    };
-    int turns = 0;
-    const auto start = amux::clock::now();
-    for (int n = 0; n != 10; ++n) {
-        REQUIRE(take(holder, "0"));
-        loop.spawn(take_turn(locks, turns));
-        REQUIRE(soon([&] { return loop.run_ready(), channels(server) == 1; }));
-        REQUIRE(give(holder, "0"));
-        REQUIRE(soon([&] { return loop.run_ready(), turns == n + 1; }));
-    }
-    CHECK(amux::clock::now() - start < 15s);
 }

@@ -226,40 +226,6 @@ TEST_CASE("redis: who may not subscribe polls, and is told once", "[redis][fault
     CHECK(b.heard("error", "NOPERM") == 1);
 }
 
-TEST_CASE("redis: who may not publish has released all the same", "[redis][faults]")
-{
-    redis_server server;
-    REQUIRE(server.cli("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-publish")
-                .text == "OK");
-    amux::redis_options o = at(server);
-    o.username = "app";
-    o.password = "secret";
-    lease_client a{o};
-    auto l = a.acquire("k");
-    CHECK(sync_wait(l.release()));
-    CHECK(server.cli("EXISTS", lock_name("k")).number == 0);
-    CHECK(a.heard("error") == 0);
-    CHECK(a.acquire("k").is_held());
-}
-
-TEST_CASE("redis: who lacks the right to a key, or to scripts, is told for good", "[redis][faults]")
-{
-    redis_server server;
-    const std::string rule = GENERATE("~other:*", "-evalsha", "-eval");
-    REQUIRE(server
-                .cli("ACL", "SETUSER", "app", "on", ">secret", "allchannels", "+@all",
-                     rule.front() == '~' ? rule : "~*", rule.front() == '~' ? "+ping" : rule)
-                .text == "OK");
-    amux::redis_options o = at(server);
-    o.username = "app";
-    o.password = "secret";
-    amux::redis_backend b{o};
-    const auto trouble = trouble_with(b);
-    CHECK(trouble.kind() == backend_error_kind::permanent);
-    CHECK(says(trouble, "NOPERM"));
-    CHECK_FALSE(says(trouble, "secret"));
-}
-
 TEST_CASE("redis: a key, or a time, that is too long is refused before the server is asked",
           "[redis][faults]")
 {

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -323,7 +322,13 @@ TEST_CASE("redis: a connection that is cut at any byte leaves one lease or none"
         auto l = a.acquire("k", {.ttl = 100s});
         CHECK(net.server.cli("GET", fence_name).text == std::to_string(*l.fence()));
         net.proxy.heal();
-        CHECK(sync_wait(l.verify()));
+        CHECK(soon([&] { // the cut may come behind the whole answer, and meet the next question
+            try {
+                return sync_wait(l.verify());
+            } catch (const amux::backend_error&) {
+                return false;
+            }
+        }));
         CHECK(sync_wait(l.release()));
     }
     CHECK(net.holder("k").empty());

@@ -9,14 +9,12 @@
 
 #include <chrono>
 #include <future>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <hiredis/hiredis.h>
 
 using namespace std::chrono_literals;
-using support::channel_name;
 using support::lease_client;
 using support::lock_name;
 using support::redis_server;
@@ -25,11 +23,6 @@ using support::soon;
 namespace {
 
 constexpr amux::acquire_options renewed{.ttl = 20s, .renew = true, .renew_interval = 100ms};
-
-bool is_subscribed(redis_server& server, const char* key)
-{
-    return server.cli("PUBSUB", "NUMSUB", channel_name(key)).parts.at(1).number > 0;
-}
 
 } // namespace
 
@@ -66,30 +59,6 @@ TEST_CASE(
     CHECK(l.is_held());
     CHECK(a.heard("lost") == 0);
     CHECK(amux::sync_wait(l.release()));
-}
-
-TEST_CASE("redis: a waiter whose subscription the server kills is woken all the same",
-          "[redis][faults]")
-{
-    redis_server server;
-    lease_client a{server.url()};
-    lease_client b{server.url()};
-    auto l = a.acquire("k", {.ttl = 100s});
-    auto next = std::async(std::launch::async,
-                           [&] { return b.acquire("k", {.max_wait = 80s, .poll_interval = 80s}); });
-    REQUIRE(soon([&] { return is_subscribed(server, "k"); }));
-    REQUIRE(server.cli("CLIENT", "KILL", "TYPE", "pubsub").number == 1);
-    SECTION("released when it has subscribed again")
-    {
-        REQUIRE(soon([&] { return is_subscribed(server, "k"); }));
-        CHECK(amux::sync_wait(l.release()));
-    }
-    SECTION("released at once")
-    {
-        CHECK(amux::sync_wait(l.release()));
-    }
-    REQUIRE(next.wait_for(30s) == std::future_status::ready);
-    CHECK(next.get().is_held());
 }
 
 TEST_CASE("redis: a server that forgets all scripts is sent them again, unnoticed",

@@ -12,7 +12,6 @@
 #include <string>
 
 using namespace std::chrono_literals;
-using support::fence_name;
 using support::lease_client;
 using support::lock_name;
 using support::redis_server;
@@ -114,32 +113,6 @@ TEST_CASE("redis: a server that stands still for longer than the ttl revives not
     CHECK_FALSE(amux::sync_wait(l.release()));
     const auto next = a.acquire("k");
     CHECK(next.fence() > l.fence());
-}
-
-TEST_CASE("redis: an acquire that was given up is not granted when the server wakes up",
-          "[redis][faults]")
-{
-    redis_server server;
-    amux::redis_backend backend{impatient(server)};
-    const std::string token = "somebody";
-    REQUIRE(amux::sync_wait(backend.acquire("warm", token, 10s)).acquired);
-    const std::string counter = server.cli("GET", fence_name).text;
-    server.pause();
-    std::optional<amux::backend_error> trouble;
-    try {
-        amux::sync_wait(backend.acquire("k", token, 10s));
-    } catch (const amux::backend_error& e) {
-        trouble = e;
-    }
-    server.resume();
-    REQUIRE(trouble);
-    CHECK(trouble->kind() != amux::backend_error_kind::permanent);
-    CHECK(std::string{trouble->what()}.find("127.0.0.1:") != std::string::npos);
-    for (int n = 0; n < 50; ++n) {
-        REQUIRE(server.cli("EXISTS", lock_name("k")).number == 0);
-        REQUIRE(server.cli("GET", fence_name).text == counter);
-        std::this_thread::sleep_for(2ms);
-    }
 }
 
 TEST_CASE("redis: an acquire whose caller has stopped waiting leaves no lease behind",
