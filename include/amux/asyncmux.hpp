@@ -82,7 +82,6 @@ public:
         if (!body_.idle())
             detail::fatal("an asyncmux is destroyed while it is held or waited for:",
                           *body_.name ? body_.name : "(it has no name)");
-        body_.pass_through(); // a releaser may still be on its way out
     }
 
     /// The lock, awaited: `auto g = co_await mux.lock(key);`. Without a key: the whole mux.

@@ -27,8 +27,10 @@ struct lock_observation {
 /// Sees nothing and costs nothing. An observer of your own has the same members; they are called with internal locks of
 /// the mux held, in the order in which things happen, and must not throw nor call the mux.
 struct no_observer {
-    /// A request begins to wait. Nothing tells of a wait that ends without a grant: stopped, timed out, or closed.
+    /// A request begins to wait.
     void on_wait(const lock_observation&) noexcept {}
+    /// Its wait ends without a grant: stopped, timed out, closed, or its coroutine destroyed. May be left out.
+    void on_leave(const lock_observation&) noexcept {}
     /// A request is granted, at once or after a wait.
     void on_grant(const lock_observation&) noexcept {}
     /// A lock is given back.

@@ -450,6 +450,14 @@ struct recorded : amux::multi_threaded {
     using observer = recorder;
 };
 
+struct leaving_recorder : recorder {
+    void on_leave(const amux::lock_observation& o) noexcept { seen.push_back("leave " + text(o)); }
+};
+
+struct leaving_recorded : recorded {
+    using observer = leaving_recorder;
+};
+
 /// Divides itself at the first lock.
 struct divided : amux::multi_threaded {
     struct mutex : std::mutex {
@@ -480,6 +488,27 @@ TEST_CASE("policy: its observer is told of waits, grants and releases in order",
                   "wait whole exclusive", "release key a exclusive", "late grant key a shared",
                   "late grant 2 keys shared", "release 2 keys shared", "release key a shared",
                   "late grant whole exclusive", "release whole exclusive"});
+}
+
+TEST_CASE("policy: an observer that asks for it is told of waits that end without a grant",
+          "[asyncmux][policy]")
+{
+    asyncmux<std::string, leaving_recorded> mux;
+    request a{mux.lock("a")};
+    {
+        std::stop_source stop;
+        request stopped{mux.lock("a", stop.get_token())};
+        request destroyed{mux.lock_all("a", "b")};
+        request b{mux.lock_shared("b")};
+        request whole{mux.lock()};
+        mux.observer().seen.clear();
+        stop.request_stop();
+    }
+    request closed{mux.lock_shared("a")};
+    mux.close();
+    CHECK(mux.observer().seen ==
+          journal{"leave key a exclusive", "leave whole exclusive", "leave key b shared",
+                  "leave 2 keys exclusive", "wait key a shared", "leave key a shared"});
 }
 
 TEST_CASE("policy: a mux of many parts keeps the same promises", "[asyncmux][policy]")

@@ -91,6 +91,7 @@ public:
             }
         }
         e.now = state::held;
+        e.told = true;
     }
 
     void released(int id)
@@ -101,18 +102,15 @@ public:
         e.now = state::released;
     }
 
-    /// Its wait is over: it has been granted, or else leaves.
-    void told(int id)
+    /// Its wait is over, without a grant.
+    void leaves(int id)
     {
         ++changes_;
         entry& e = at(id);
-        require(!e.told, "a request is told twice");
-        e.told = true;
-        if (e.now == state::held)
-            return;
-        require(e.now == state::waits, "a request is told that does not wait");
-        require(e.may_leave || closed_, "a request leaves for no reason");
+        require(e.now == state::waits, "a request leaves that does not wait");
+        require(e.may_leave || e.pending || closed_, "a request leaves for no reason");
         e.now = state::left;
+        e.told = true;
     }
 
     /// From now on it may leave: it is being stopped, or its time is over.

@@ -50,13 +50,6 @@ public:
 
     void* address() noexcept { return room_.data(); }
 
-    bool contains(const void* p) const noexcept
-    {
-        const auto begin = reinterpret_cast<std::uintptr_t>(room_.data());
-        const auto address = reinterpret_cast<std::uintptr_t>(p);
-        return address >= begin && address < begin + used_;
-    }
-
     /// Nothing is there now, and what was there has not been written to.
     void require_untouched(const char* otherwise) noexcept
     {

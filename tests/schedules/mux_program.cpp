@@ -103,8 +103,10 @@ public:
             point("before a step");
             --steps_left_[at(t)];
             busy_[at(t)] = in_call_[at(t)] = uses_mux(s);
+            doing_[at(t)] = s;
             act(s);
             busy_[at(t)] = in_call_[at(t)] = false;
+            destroy_if_last();
         }
     }
 
@@ -145,8 +147,11 @@ private:
     /// A stop, or the end, of a request that has been told needs no mux.
     bool uses_mux(const step& s) const noexcept
     {
-        return s.what != verb::run &&
-               !((s.what == verb::stop || s.what == verb::destroy) && history_.has_been_told(s.id));
+        return s.what != verb::run && !(ends(s) && history_.has_been_told(s.id));
+    }
+    static bool ends(const step& s) noexcept
+    {
+        return s.what == verb::stop || s.what == verb::destroy;
     }
 
     void act(const step& s)
@@ -273,11 +278,16 @@ private:
                 "a coroutine goes on elsewhere than on its loop");
         if (!r.keeps)
             release(id);
-        if (text_.destroys && nobody_uses_it()) {
-            for (int t = 0; t < threads(); ++t)
-                coverage::destroyed += t != thread() && in_call_[at(t)] ? 1 : 0;
-            destroy_mux();
-        }
+        destroy_if_last();
+    }
+
+    void destroy_if_last()
+    {
+        if (!text_.destroys || !nobody_uses_it())
+            return;
+        for (int t = 0; t < threads(); ++t)
+            coverage::destroyed += t != thread() && in_call_[at(t)] ? 1 : 0;
+        destroy_mux();
     }
 
     bool nobody_uses_it() const
@@ -411,21 +421,41 @@ private:
         history_.waits(id, wants(r.how));
     }
 
+    int known(const amux::lock_observation& o) const
+    {
+        int id = 0;
+        while (id < most_requests && all_[at(id)].waiter != o.request)
+            ++id;
+        require(id < most_requests, "something happens to a request that nobody knows");
+        return id;
+    }
+
+    void on_leave(const amux::lock_observation& o) override
+    {
+        const int id = known(o);
+        history_.leaves(id);
+        is_told(id);
+    }
+
+    /// Who is told may destroy the mux, once nobody holds it; who ends it or tells it counts on the mux no more.
+    void is_told(int id)
+    {
+        busy_[at(here())] = false;
+        for (int t = 0; t < threads(); ++t) {
+            if (ends(doing_[at(t)]) && doing_[at(t)].id == id)
+                busy_[at(t)] = false;
+        }
+    }
+
     void on_grant(const amux::lock_observation& o) override
     {
-        int id = asking_[at(here())];
-        if (o.request) {
-            id = 0;
-            while (id < most_requests && all_[at(id)].waiter != o.request)
-                ++id;
-            require(id < most_requests, "a request is granted that nobody knows");
-        }
+        const int id = o.request ? known(o) : asking_[at(here())];
         const walks::wanted w = wants(all_[at(id)].how);
         require(o.mode == w.mode && o.whole == w.whole, "another lock is granted");
-        if (o.request)
-            history_.granted(id);
-        else
-            history_.granted_at_once(id, w);
+        if (!o.request)
+            return history_.granted_at_once(id, w);
+        history_.granted(id);
+        is_told(id);
     }
 
     void on_release(const amux::lock_observation&) override
@@ -436,16 +466,10 @@ private:
         busy_[at(here())] = false; // from now on the mux may be destroyed by who gets it
     }
 
-    void on_flag(const void* flag) override
+    void on_close() override
     {
         busy_[at(here())] = false; // who is told may destroy the mux, once nobody holds it
-        if (mux_memory_.contains(flag))
-            return history_.closes();
-        for (int id = 0; id < most_requests; ++id) {
-            if (all_[at(id)].frame.contains(flag))
-                return history_.told(id);
-        }
-        fail("a flag is set that nobody knows");
+        history_.closes();
     }
 
     void on_quiet() override { history_.check_quiet(); }
@@ -461,6 +485,7 @@ private:
     std::array<int, 4> releasing_{-1, -1, -1, -1};
     std::array<bool, 4> busy_{}; // is in a call of the mux, and others count on it
     std::array<bool, 4> in_call_{};
+    std::array<step, 4> doing_{};
     std::array<std::size_t, 4> steps_left_{};
 };
 

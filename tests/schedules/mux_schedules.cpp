@@ -275,7 +275,7 @@ TEST_CASE("all schedules: three threads", "[schedules][mux]")
     CHECK((e.counted().programs > 0 || !e.complete()));
 }
 
-TEST_CASE("all schedules: a resumed waiter destroys the mux", "[schedules][mux]")
+TEST_CASE("all schedules: a mux is destroyed as soon as nobody uses it", "[schedules][mux]")
 {
     explorer e;
     for (const place p : both_places) {

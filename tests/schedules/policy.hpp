@@ -18,10 +18,11 @@ class mux_watcher {
 public:
     virtual ~mux_watcher() = default;
     virtual void on_wait(const amux::lock_observation&) = 0;
+    virtual void on_leave(const amux::lock_observation&) = 0;
     virtual void on_grant(const amux::lock_observation&) = 0;
     virtual void on_release(const amux::lock_observation&) = 0;
-    /// A flag of the mux, or of a request, is set.
-    virtual void on_flag(const void* flag) = 0;
+    /// The mux is closed.
+    virtual void on_close() = 0;
     /// The last internal lock that this thread held is about to be dropped, and no other thread holds one.
     virtual void on_quiet() = 0;
 
@@ -122,7 +123,7 @@ public:
         before();
         if constexpr (std::is_same_v<T, bool>) {
             if (value && mux_watcher::now)
-                mux_watcher::now->on_flag(this);
+                mux_watcher::now->on_close();
         }
         value_ = value;
     }
@@ -174,6 +175,11 @@ struct observer {
     {
         if (mux_watcher::now)
             mux_watcher::now->on_wait(o);
+    }
+    void on_leave(const amux::lock_observation& o) noexcept
+    {
+        if (mux_watcher::now)
+            mux_watcher::now->on_leave(o);
     }
     void on_grant(const amux::lock_observation& o) noexcept
     {

@@ -53,7 +53,7 @@ public:
         std::uint64_t hash = 0; // when not
         mask over = 0; // the shards
         request_state state = request_state::idle;
-        typename Threading::template atomic<bool> told{false}; // its wait is over: to be resumed
+        typename Threading::template atomic<std::uint32_t> visits{0}; // see `enter`
     };
 
     explicit mux_core(std::size_t max_waiters) noexcept : max_waiters_{max_waiters} {}
@@ -107,8 +107,8 @@ public:
     void resumed(waiter& w) noexcept;
 
     void close() noexcept;
-    bool idle() noexcept { return shards_.idle(); }
-    void pass_through() noexcept { shards_.pass_through(); }
+    /// Nobody holds or waits. For the destructor: afterwards nobody is on the way out of a call, or into one.
+    bool idle() noexcept;
     std::size_t tracked_keys() noexcept;
     mux_snapshot<Key> snapshot(const char* name);
     auto& observer() noexcept { return observer_; }
@@ -233,11 +233,46 @@ private:
     [[gnu::noinline]] void admit(shard& s, entry& e, after_unlock& after) noexcept;
     void grant(granted_list& granted, after_unlock& after) noexcept;
     static void resume(waiter& w, after_unlock& after) noexcept;
+
+    /// A request that is refused (stopped, timed out, closed) needs the mux no more, which may be destroyed then; but a
+    /// stop, a timer or the end of its frame may be just about to ask the mux for its locks. So these enter at the
+    /// request, which they have, and leave with the locks held; who refuses it takes over the count of those inside, and
+    /// the destructor waits for them.
+    ///
+    /// Returns: false when it is refused: the mux may be gone.
+    static bool enter(waiter& w) noexcept
+    {
+        return w.visits.fetch_add(1, std::memory_order_acquire) < refused;
+    }
+    void leave(waiter& w) noexcept
+    {
+        if (w.visits.fetch_sub(1, std::memory_order_relaxed) >= refused)
+            late_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    void refuse(waiter& w, after_unlock& after) noexcept
+    {
+        late_.fetch_add(w.visits.fetch_add(refused, std::memory_order_release),
+                        std::memory_order_relaxed);
+        resume(w, after);
+    }
+    static constexpr std::uint32_t refused = std::uint32_t{1} << 31;
+
     void mark_unresumed(waiter& w, bool yes) noexcept;
 
     void observe_grant(const waiter* w, const void* key, block* b, lock_mode mode) noexcept
     {
         observer_.on_grant(observation(w, key, b, mode));
+    }
+    /// Optional in an observer.
+    void observe_leave(const waiter& w) noexcept
+    {
+        if constexpr (requires { observer_.on_leave(observation_of(w)); })
+            observer_.on_leave(observation_of(w));
+    }
+    static lock_observation observation_of(const waiter& w) noexcept
+    {
+        return observation(&w, w.several ? nullptr : std::addressof(entry_of(w.own).key), w.places,
+                           w.mode);
     }
     static lock_observation observation(const waiter* w, const void* key, block* b,
                                         lock_mode mode) noexcept
@@ -269,6 +304,7 @@ private:
     const std::size_t max_waiters_;
     atomic<std::size_t> waiting_{0}; // kept while there is a limit
     atomic<std::uint64_t> tickets_{1};
+    atomic<std::uint32_t> late_{0}; // inside, for requests that are refused
     atomic<std::uint32_t> unresumed_{0}; // whole-mux locks granted and not resumed
     [[no_unique_address]] typename Threading::observer observer_;
 };

@@ -258,8 +258,7 @@ void mux_core<Key, Threading, Hash, Equal>::grant(granted_list& granted,
         w.state = request_state::granted;
         free_slot();
         mark_unresumed(w, true);
-        observe_grant(&w, w.several ? nullptr : std::addressof(entry_of(w.own).key), w.places,
-                      w.mode);
+        observer_.on_grant(observation_of(w));
         resume(w, after);
     }
 }
@@ -267,7 +266,6 @@ void mux_core<Key, Threading, Hash, Equal>::grant(granted_list& granted,
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& after) noexcept
 {
-    w.told.store(true, std::memory_order_release);
     if (w.where) {
         w.where->post(w);
     } else {
@@ -332,6 +330,7 @@ void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked
                                                      granted_list& granted,
                                                      after_unlock& after) noexcept
 {
+    observe_leave(w);
     free_slot();
     dissolve(locked, w, after, [&](auto& state, place& p) {
         if (!p.occupied)
@@ -346,35 +345,36 @@ void mux_core<Key, Threading, Hash, Equal>::take_out(const locked_shards& locked
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::give_up(waiter& w, request_state reason) noexcept
 {
-    if (w.told.load(std::memory_order_acquire)) // the mux may be gone
+    if (!enter(w))
         return;
     after_unlock after;
     const auto locked = shards_.lock_several(w.over);
+    leave(w);
     if (w.state != request_state::waiting)
         return;
     granted_list granted;
     take_out(locked, w, granted, after);
     w.state = reason;
-    resume(w, after); // before those whom it held back
+    refuse(w, after); // before those whom it held back
     grant(granted, after);
 }
 
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
 {
-    if (!w.told.load(std::memory_order_acquire) || w.state == request_state::granted) {
-        // With the locks, whoever tells it has posted it.
+    if (enter(w)) {
+        // With the locks, whoever grants or refuses it has posted it.
         after_unlock after;
         const auto locked = shards_.lock_several(w.over);
+        leave(w);
         if (w.state == request_state::waiting) {
             granted_list granted;
             take_out(locked, w, granted, after);
             return grant(granted, after);
         }
     }
-    // Its state is final: only the post is left to take back, and the lock if it was granted. Told that it does not get
-    // the lock, it may outlive the mux; then whoever told it, and has the locks yet, may be about to post it. (The bound is
-    // for a port whose `cancel` does not tell the truth.)
+    // Its state is final: only the post is left to take back, and the lock if it was granted. Whoever has refused it, and
+    // has the locks yet, may be about to post it. (The bound is for a port whose `cancel` does not tell the truth.)
     if (!w.where)
         resume_queue::remove(w);
     else
@@ -415,16 +415,28 @@ void mux_core<Key, Threading, Hash, Equal>::close() noexcept
         if (std::exchange(w.state, request_state::closed) == request_state::waiting)
             told.push(w);
     });
+    told.sort();
     for (request* r = told.first(); r; r = r->next) {
         waiter& w = *static_cast<waiter*>(r);
+        observe_leave(w);
         dissolve(locked, w, after, [](auto& state, place& p) { state.abandon(p); });
     }
     locked.for_each([](shard& s) { s.state.forget_waiting(); });
-    told.sort();
     for (request* r = told.first(); r;) {
         waiter& w = *static_cast<waiter*>(r);
         r = r->next;
-        resume(w, after);
+        refuse(w, after);
+    }
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+bool mux_core<Key, Threading, Hash, Equal>::idle() noexcept
+{
+    shards_.unbind();
+    for (;; spin_lock::yield()) {
+        const auto locked = shards_.lock_several(shards::every);
+        if (late_.load(std::memory_order_relaxed) == 0)
+            return locked.all_of([](shard& s) { return s.idle(); });
     }
 }
 

@@ -122,6 +122,8 @@ public:
         intrusive_hash<entry> table;
         entry_pool<Key, entry> entries;
         block_pool<rule> blocks;
+
+        bool idle() const noexcept { return state.walls_idle() && table.size() == 0; }
     };
 
     /// One shard, locked.
@@ -225,31 +227,14 @@ public:
         return locked_shards{s, m, true};
     }
 
-    /// Takes and drops every lock once: after it, nobody is inside a call that was on its way out.
-    void pass_through() noexcept
-    {
-        pass(first_);
-        if (shard* s = all_.load(std::memory_order_acquire); s != &first_) {
-            for (std::size_t i = 0; i < most; ++i)
-                pass(s[i]);
-        }
-    }
-
-    bool idle() noexcept
+    /// The next thread to come may be any one: for destruction.
+    void unbind() noexcept
     {
         if constexpr (requires { first_.mutex.unbind(); })
             first_.mutex.unbind();
-        const auto locked = lock_several(every);
-        return locked.all_of([](shard& s) { return s.state.walls_idle() && s.table.size() == 0; });
     }
 
 private:
-    static void pass(shard& s) noexcept
-    {
-        s.mutex.lock();
-        s.mutex.unlock();
-    }
-
     /// Locks the first shard if it still is the only one.
     bool lock_first() noexcept
     {
