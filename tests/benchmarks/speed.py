@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("AMUX_BUILD_ROOT") or ROOT / "build") / "speed"
-PROGRAMS = ["amux_speed"]
+PROGRAMS = ["amux_speed", "amux_speed_memory"]
 
 
 def run(*command):

@@ -73,6 +73,32 @@ inline const amux::context* amux_context(hooked::promise_type& p) noexcept
     return &p.who;
 }
 
+/// A loop of one thread, whose time stands still.
+class plain_loop final : public amux::scheduler {
+public:
+    void post(node& n) noexcept override
+    {
+        n.next = nullptr;
+        (first_ ? last_->next : first_) = &n;
+        last_ = &n;
+    }
+    void schedule_at(time_point, node&) noexcept override {}
+    bool cancel(node&) noexcept override { std::terminate(); } // nobody gives up here
+    time_point now() const noexcept override { return {}; }
+
+    void run_ready()
+    {
+        while (node* const n = first_) {
+            first_ = n->next;
+            n->run();
+        }
+    }
+
+private:
+    node* first_ = nullptr;
+    node* last_ = nullptr;
+};
+
 /// `n` of them, not started.
 template <class Make>
 std::vector<prepared> prepare(std::size_t n, Make make)

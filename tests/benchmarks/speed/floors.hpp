@@ -22,12 +22,16 @@ class short_lock {
 public:
     void lock() noexcept
     {
-        for (int spins = 0; !try_lock(); ++spins) {
-            if (spins < 64)
-                __builtin_ia32_pause();
-            else
-                sched_yield();
-        }
+        for (int spins = 0; !try_lock(); ++spins)
+            wait(spins);
+    }
+    /// Between two attempts. It must yield: the holder may have been taken off the only processor.
+    static void wait(int spins) noexcept
+    {
+        if (spins < 64)
+            __builtin_ia32_pause();
+        else
+            sched_yield();
     }
     bool try_lock() noexcept
     {
@@ -117,8 +121,8 @@ public:
         guard(keyed_floor& floor, const Key& key)
             : key_{key}, hash_{mix(std::hash<Key>{}(key))}, shard_{floor.of(hash_)}
         {
-            while (!take())
-                __builtin_ia32_pause();
+            for (int spins = 0; !take(); ++spins)
+                short_lock::wait(spins);
         }
         guard(const guard&) = delete;
         guard& operator=(const guard&) = delete;

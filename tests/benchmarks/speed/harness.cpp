@@ -49,9 +49,9 @@ double thread_time()
     return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
 
-void row::add(std::string who, sample s)
+void row::add(std::string who, sample s, std::string unit)
 {
-    contenders_.push_back({std::move(who), "ns", std::move(s)});
+    contenders_.push_back({std::move(who), std::move(unit), std::move(s)});
 }
 
 void row::count(std::string who, std::string unit, double value)

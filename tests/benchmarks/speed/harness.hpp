@@ -19,7 +19,7 @@ namespace bench {
 /// Processor time of this thread, in nanoseconds.
 double thread_time();
 
-/// Processor time of this thread since it was made, divided by the number of operations.
+/// From when it is made: processor time of this thread, divided by the number of operations.
 class stopwatch {
 public:
     double each(std::size_t operations) const
@@ -40,10 +40,10 @@ void keep(const T& value)
 
 class row {
 public:
-    /// One sample: nanoseconds for each operation; not a number when there was none worth keeping.
+    /// One sample: nanoseconds for each operation, or what `unit` says; not a number when there was none worth keeping.
     using sample = std::function<double()>;
 
-    void add(std::string who, sample s);
+    void add(std::string who, sample s, std::string unit = "ns");
     /// What is counted once and not timed.
     void count(std::string who, std::string unit, double value);
     /// A goal: `who` takes at most `ratio` times what `against` takes.
@@ -88,7 +88,7 @@ Key make_key(std::size_t i)
     if constexpr (std::is_same_v<Key, std::string>)
         return "user:" + std::to_string(100'000 + i);
     else
-        return static_cast<Key>(i * 7919);
+        return static_cast<Key>((i + 1) * 0x9e3779b97f4a7c15 >> 1); // in no order
 }
 
 template <class Key>

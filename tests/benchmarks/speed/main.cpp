@@ -6,5 +6,11 @@ int main(int argc, char** argv)
 {
     bench::table t;
     bench::add_uncontended(t);
+    bench::add_queues(t);
+    bench::add_threads(t);
+    bench::add_whole_mux(t);
+    bench::add_cancellation(t);
+    bench::add_several(t);
+    bench::add_holding(t);
     return t.main(argc, argv);
 }

@@ -9,15 +9,15 @@
 namespace bench {
 
 /// Has as many shards as a mux ever gets, from its first locks on.
-template <class Key>
+template <class Key, class Policy = amux::multi_threaded>
 class grown_asyncmux {
     /// Pretends to be contended while it is told so.
-    class pretender : public amux::detail::spin_lock {
+    class pretender : public Policy::mutex {
     public:
         static inline bool pretends = false;
-        bool try_lock() noexcept { return !pretends && spin_lock::try_lock(); }
+        bool try_lock() noexcept { return !pretends && Policy::mutex::try_lock(); }
     };
-    struct threading : amux::multi_threaded {
+    struct threading : Policy {
         using mutex = pretender;
     };
 

@@ -7,5 +7,11 @@
 namespace bench {
 
 void add_uncontended(table& t);
+void add_queues(table& t);
+void add_threads(table& t);
+void add_whole_mux(table& t);
+void add_cancellation(table& t);
+void add_several(table& t);
+void add_holding(table& t);
 
 } // namespace bench
