@@ -61,7 +61,7 @@ install_for() {
         esac
     done
     tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \
-        libhiredis-dev libssl-dev openssl redis-server $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
+        libhiredis-dev libssl-dev libboost1.81-dev openssl redis-server $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
 }
 
 # Some kernels place programs at addresses that the sanitizers of g++ 12 cannot map.

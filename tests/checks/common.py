@@ -33,7 +33,8 @@ def run(command, text=None, timeout=600):
 def usable():
     """The headers whose libraries are installed."""
     needs = {"amux/format.hpp": "fmt/core.h",
-             **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name}}
+             **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name},
+             **{name: "boost/asio.hpp" for name in headers() if "asio" in name}}
     probe = "".join(f"\n#if __has_include(<{need}>)\n{name}\n#endif"
                     for name, need in needs.items())
     _, output = run(["g++", "-std=c++20", "-E", "-P", "-x", "c++", "-"], probe)
