@@ -14,8 +14,8 @@ Legs, in order:
   asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
   schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
-  checks     layers, format, doc snippets and links, contracts, headers alone, negative compile tests,
-             clang-tidy
+  checks     layers, format, doc snippets and links, contracts, headers alone, instruction counts,
+             negative compile tests, clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
   libcxx     LLVM's standard library: each public header, one program, and what is said without the flag
@@ -55,7 +55,7 @@ install_for() {
             clang14) packages+=(clang-14) ;;
             clang19 | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             coverage) packages+=(llvm-19) ;;
-            checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen) ;;
+            checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen valgrind) ;;
             consumers) packages+=(pkg-config) ;;
             libcxx) packages+=(clang-19 libc++-19-dev libc++abi-19-dev) ;;
         esac

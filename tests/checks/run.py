@@ -4,7 +4,8 @@
 
 usage: run.py [CHECK...]
 
-Checks: layers snippets words links doxygen format headers light atomics compile_fail tidy
+Checks: layers snippets words links doxygen format headers light atomics instructions compile_fail
+tidy
 """
 import pathlib
 import platform
@@ -15,6 +16,7 @@ import tempfile
 
 import compile_fail
 import doxygen
+import instructions
 import layers
 import links
 import snippets
@@ -132,6 +134,7 @@ CHECKS = {
     "headers": headers_check,
     "light": light_check,
     "atomics": atomics_check,
+    "instructions": instructions.check,
     "compile_fail": compile_fail.results,
     "tidy": tidy_check,
 }
