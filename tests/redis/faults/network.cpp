@@ -266,10 +266,10 @@ TEST_CASE("redis: an answer that nobody has asked for is kept for no question", 
 
 TEST_CASE("redis: an acquire that arrives after its release is too late", "[redis][faults]")
 {
+    std::atomic<bool> held_up{false};
     behind_proxy net;
     lease_client a{net.options()};
     warm_up(a);
-    std::atomic<bool> held_up{false};
     // The first message about the key is the acquire; it takes longer than its caller waits.
     net.proxy.decide([&](const tcp_proxy::message& m) {
         tcp_proxy::fate f;

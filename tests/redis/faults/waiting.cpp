@@ -74,12 +74,12 @@ TEST_CASE("redis: a release wakes who waits in another process, not a poll", "[r
 TEST_CASE("redis: a release between the refusal and the subscription is not missed",
           "[redis][faults]")
 {
+    std::atomic<bool> seen{false};
+    std::atomic<bool> looked{false}; // an acquire names the counter of fences too
     redis_server server;
     tcp_proxy proxy{server.port()};
     lease_client a{server.url()};
     lease_client b{proxy.url()};
-    std::atomic<bool> seen{false};
-    std::atomic<bool> looked{false}; // an acquire names the counter of fences too
     proxy.decide([&](const tcp_proxy::message& m) {
         tcp_proxy::fate f;
         if (m.bytes.find("SUBSCRIBE") != std::string_view::npos && !seen.exchange(true))
@@ -102,12 +102,12 @@ TEST_CASE("redis: a release between the refusal and the subscription is not miss
 TEST_CASE("redis: a wait goes on when the question that follows the subscription fails",
           "[redis][faults]")
 {
+    std::atomic<bool> subscribed{false};
+    std::atomic<bool> cut{false};
     redis_server server;
     tcp_proxy proxy{server.port()};
     lease_client a{server.url()};
     lease_client b{proxy.url()};
-    std::atomic<bool> subscribed{false};
-    std::atomic<bool> cut{false};
     proxy.decide([&](const tcp_proxy::message& m) {
         tcp_proxy::fate f;
         subscribed = subscribed || m.bytes.find("SUBSCRIBE") != std::string_view::npos;

@@ -72,7 +72,7 @@ public:
         repeat(to_server, 0);
         repeat(to_client, 0);
     }
-    /// Asks `f`, on the proxy's thread, about every message.
+    /// Asks `f`, on the proxy's thread, about every message. Lifetime: what it refers to outlives the proxy.
     void decide(filter f)
     {
         tell([&](controls& c) { c.decide = std::make_shared<const filter>(std::move(f)); });
