@@ -61,7 +61,8 @@ install_for() {
         esac
     done
     tests/support/install.sh g++ cmake ninja-build python3 libfmt-dev catch2 \
-        libhiredis-dev libssl-dev libboost1.81-dev openssl redis-server $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
+        libhiredis-dev libssl-dev libboost1.81-dev libcpp-httplib-dev pkg-config openssl redis-server \
+        $(printf '%s\n' ${packages[@]+"${packages[@]}"} | sort -u)
 }
 
 # Some kernels place programs at addresses that the sanitizers of g++ 12 cannot map.
@@ -151,7 +152,7 @@ run_leg() {
             LLVM_PROFILE_FILE=$build_root/clang19/profile/%m%c.profraw \
                 compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS -fprofile-instr-generate \
 -fcoverage-mapping -fprofile-update=atomic -mllvm -runtime-counter-relocation" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis" -DAMUX_TEST_RANDOM_FAULTS=OFF
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;web" -DAMUX_TEST_RANDOM_FAULTS=OFF
             ;;
         coverage) script_leg coverage python3 tests/coverage/report.py ;;
         asan)

@@ -131,7 +131,7 @@ inline web_answer answer_to(web_refusal why, const web_lock_options& options,
 ///
 ///     begin ──> refused    somebody answers with `answer()`, and the handler does not run
 ///       ├─────> unlocked   the key function wants no lock: the handler runs without
-///       └─────> held ────> lost   `lost_token()` stops; `loss()` is the answer, unless the handler has one
+///       └─────> held ────> lost   `lost_token()` stops; `loss()` is the answer, unless the handler has answered
 ///                 └──────> over   `give_back()`, or the destructor, whichever comes first
 ///
 /// The one who serves the request, and nobody else, moves it on. `lost_token` and `closed_token` may be used anywhere.
@@ -165,14 +165,13 @@ public:
     /// Stops when the client has gone.
     std::stop_token closed_token() const noexcept { return closed_; }
 
-    /// What to answer when the handler has come back, or thrown an error of amux, without an answer: none when the lease
-    /// was not lost.
-    std::optional<web_answer> loss() const
+    /// Whether the lease was lost: neither held any more, nor given back.
+    bool is_lost() const noexcept
     {
-        if (!lease_ || lease_->is_held() || detail::lease_access::of(*lease_).given_back())
-            return {};
-        return detail::answer_to(web_refusal::lost, options_, nullptr);
+        return lease_ && !lease_->is_held() && !detail::lease_access::of(*lease_).given_back();
     }
+    /// What to answer when the lease is lost, and the handler has come back without an answer, or with an error of amux.
+    web_answer loss() const { return detail::answer_to(web_refusal::lost, options_, nullptr); }
 
     /// The response is finished. Effects: belief ends, and the release is sent, once; nobody waits for its answer.
     void give_back() noexcept { lease_.reset(); }

@@ -33,6 +33,7 @@ def run(command, text=None, timeout=600):
 def usable():
     """The headers whose libraries are installed."""
     needs = {"amux/format.hpp": "fmt/core.h",
+             "amux/web_httplib.hpp": "httplib.h", "amux/web_beast.hpp": "boost/beast.hpp",
              **{name: "hiredis/hiredis.h" for name in headers() if "redis" in name},
              **{name: "boost/asio.hpp" for name in headers() if "asio" in name}}
     probe = "".join(f"\n#if __has_include(<{need}>)\n{name}\n#endif"

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file a server of cpp-httplib could handle two requests for one thing at a time, or keep a lease for ever.
+#include <amux/web_httplib.hpp>
+
+#include "support/http_client.hpp"
+
+#include <amux/amux.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace std::chrono_literals;
+using amux::web_hold;
+using httplib::Request;
+using httplib::Response;
+using support::http_client;
+using support::soon;
+
+namespace {
+
+std::string account_of(const Request& r)
+{
+    if (r.get_param_value("account") == "?")
+        throw std::invalid_argument{"no such account"};
+    const std::string account = r.get_param_value("account");
+    return account.empty() ? account : "payments:" + account;
+}
+
+/// A payments service whose handlers do what a test says.
+class service {
+public:
+    service()
+    {
+        const amux::acquire_options lease{.ttl = 10s, .renew = true};
+        const auto account = [this](const Request& r) {
+            ++asked;
+            return account_of(r);
+        };
+        const auto wait = amux::hold_for_request(locks, account, {.lease = lease});
+        const auto once = amux::hold_for_request(locks, account, {.lease = lease, .wait = false});
+        const auto at_once =
+            amux::hold_for_request(locks, account, {.lease = lease, .release_on_close = true});
+        const auto short_wait =
+            amux::hold_for_request(locks, account, {.lease = {.max_wait = 50ms}});
+        server.new_task_queue = [] { return new httplib::ThreadPool{24}; };
+        server.set_keep_alive_max_count(1'000);
+        server.set_tcp_nodelay(true);
+        const auto pay = [this](const Request& r, Response& a, web_hold& h) { work(r, a, h); };
+        server.Post("/payments", amux::httplib_handler(wait, pay));
+        server.Post("/once", amux::httplib_handler(once, pay));
+        server.Post("/at_once", amux::httplib_handler(at_once, pay));
+        server.Post("/short_wait", amux::httplib_handler(short_wait, pay));
+        server.Post("/throws",
+                    amux::httplib_handler(wait, [](const Request&, Response&, web_hold&) {
+                        throw std::runtime_error{"the bank is closed"};
+                    }));
+        server.Post("/loses", amux::httplib_handler(wait, [this](const Request&, Response&,
+                                                                 web_hold& h) { lose(h); }));
+        server.Post("/extends",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        lose(h);
+                        a.set_content("half of it", "text/plain");
+                        amux::sync_wait(h.lease()->extend());
+                    }));
+        server.Post("/loses_and_answers",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        lose(h);
+                        a.status = 202;
+                    }));
+        server.Post("/chunks",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold&) {
+                        a.set_chunked_content_provider(
+                            "text/plain", [this](std::size_t, httplib::DataSink& sink) {
+                                sink.write("part", 4);
+                                ++at_work;
+                                soon([this] { return go.load(); });
+                                sink.done();
+                                return true;
+                            });
+                    }));
+        port = server.bind_to_any_port("127.0.0.1");
+        listener_ = std::thread{[this] { server.listen_after_bind(); }};
+        soon([this] { return server.is_running(); });
+    }
+    ~service() { shut_down(); }
+
+    void shut_down()
+    {
+        if (!listener_.joinable())
+            return;
+        server.stop();
+        clean_end = amux::sync_wait(locks.drain(20s));
+        go = true;
+        listener_.join();
+    }
+
+    /// Counts who is at work; waits for `go` in the account "slow".
+    void work(const Request& r, Response& a, web_hold& h)
+    {
+        const int now = ++at_work;
+        for (int most = most_at_work;
+             now > most && !most_at_work.compare_exchange_weak(most, now);) {
+        }
+        const bool slow = r.get_param_value("account") == "slow";
+        ++(slow ? paid_slowly : paid); // unprotected but for the lock
+        if (slow)
+            soon([&] {
+                told_closed = h.closed_token().stop_requested();
+                told_lost = h.lost_token().stop_requested();
+                return go.load();
+            });
+        held_at_end = h.is_held();
+        --at_work;
+        a.set_content("paid", "text/plain");
+    }
+    void lose(web_hold& h)
+    {
+        amux::sync_wait(store.release(h.lease()->key(), h.lease()->token()));
+        soon([&] {
+            return !amux::sync_wait(h.lease()->verify()) && h.lost_token().stop_requested();
+        });
+    }
+
+    std::atomic<bool> go = false;
+    std::atomic<int> asked = 0;
+    std::atomic<int> at_work = 0;
+    std::atomic<int> most_at_work = 0;
+    std::atomic<bool> told_closed = false;
+    std::atomic<bool> told_lost = false;
+    std::atomic<bool> held_at_end = false;
+    std::optional<bool> clean_end;
+    long paid = 0;
+    long paid_slowly = 0;
+
+    amux::memory_backend store;
+    amux::loop_thread thread;
+    amux::distributed_lock<amux::memory_backend&> locks{store, thread.loop()};
+    httplib::Server server;
+    int port = 0;
+
+private:
+    std::thread listener_;
+};
+
+/// A request that holds the key of "slow" until `go`.
+http_client hold_slow(service& s, const char* path = "/payments")
+{
+    http_client c{s.port};
+    const int before = s.at_work;
+    c.begin_post(path, "slow");
+    REQUIRE(soon([&] { return s.at_work > before; }));
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("httplib: posts for one account are handled one by one", "[web][httplib]")
+{
+    service s;
+    std::atomic<int> good = 0;
+    std::vector<std::thread> clients;
+    for (int n = 0; n != 8; ++n)
+        clients.emplace_back([&] {
+            http_client c{s.port};
+            for (int i = 0; i != 25; ++i)
+                good += c.post("/payments", "7").status == 200;
+        });
+    for (auto& c : clients)
+        c.join();
+    CHECK(good == 200);
+    CHECK(s.paid == 200);
+    CHECK(s.most_at_work == 1);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: posts for different accounts do not wait for each other", "[web][httplib]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    CHECK(http_client{s.port}.post("/payments", "7").status == 200);
+    s.go = true;
+    CHECK(slow.reply().body == "paid");
+    CHECK(s.held_at_end);
+}
+
+TEST_CASE("httplib: one that does not wait is refused, one that waits too long also",
+          "[web][httplib]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    const auto busy = http_client{s.port}.post("/once", "slow");
+    CHECK(busy.status == 423);
+    CHECK(busy.head.find("Retry-After: 1\r\n") != std::string::npos);
+    CHECK(busy.head.find("application/problem+json") != std::string::npos);
+    CHECK(busy.body.find("\"status\":423") != std::string::npos);
+    CHECK(http_client{s.port}.post("/short_wait", "slow").status == 503);
+    s.go = true;
+    CHECK(slow.reply().status == 200);
+}
+
+TEST_CASE("httplib: a key function that throws or gives nothing is answered with 400",
+          "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    CHECK(c.post("/payments", "?").status == 400);
+    CHECK(c.post("/payments", "").status == 400);
+    CHECK(s.paid == 0);
+    CHECK(s.store.size() == 0);
+    CHECK(c.post("/payments", "7").status == 200);
+}
+
+TEST_CASE("httplib: a client that hangs up while it waits leaves the line", "[web][httplib]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    http_client gone{s.port};
+    gone.begin_post("/payments", "slow");
+    http_client half{s.port};
+    half.begin_post("/payments", "slow");
+    half.end_sending();
+    CHECK(half.reply().status ==
+          0); // while the key is still held; cpp-httplib answers nobody who is gone
+    gone.hang_up();
+    s.go = true;
+    CHECK(slow.reply().status == 200);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(s.paid_slowly == 1);
+}
+
+TEST_CASE("httplib: a client that hangs up is told to the handler, which keeps the lease",
+          "[web][httplib]")
+{
+    service s;
+    hold_slow(s).hang_up();
+    CHECK(soon([&] { return s.told_closed.load(); }));
+    CHECK_FALSE(s.told_lost);
+    CHECK(s.store.size() == 1);
+    CHECK(http_client{s.port}.post("/once", "slow").status == 423);
+    s.go = true;
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(s.held_at_end);
+}
+
+TEST_CASE("httplib: by option the lease of a client that hangs up is given back at once",
+          "[web][httplib]")
+{
+    service s;
+    hold_slow(s, "/at_once").hang_up();
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(soon([&] { return s.told_lost.load(); }));
+    s.go = true;
+    CHECK(soon([&] { return s.at_work == 0; }));
+    CHECK_FALSE(s.held_at_end);
+}
+
+TEST_CASE("httplib: a handler that throws gives the lease back", "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    CHECK(c.post("/throws", "7").status == 500);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(c.post("/payments", "7").status == 200);
+}
+
+TEST_CASE("httplib: a lease that is lost is answered with 500, unless the handler has answered",
+          "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    const auto lost = c.post("/loses", "7");
+    CHECK(lost.status == 500);
+    CHECK(lost.body.find("lost") != std::string::npos);
+    const auto extended = c.post("/extends", "7");
+    CHECK(extended.status == 500);
+    CHECK(extended.body == lost.body);
+    CHECK(c.post("/loses_and_answers", "7").status == 202);
+}
+
+TEST_CASE("httplib: requests of one connection are locked one after another", "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    for (int n = 0; n != 50; ++n)
+        REQUIRE(c.post(n % 2 ? "/payments" : "/once", std::to_string(n)).status == 200);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: a response in chunks is covered to its last byte", "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    c.begin_post("/chunks", "slow");
+    REQUIRE(soon([&] { return s.at_work == 1; }));
+    CHECK(http_client{s.port}.post("/once", "slow").status == 423);
+    s.go = true;
+    CHECK(c.reply().body == "part");
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: a server that shuts down ends who waits, and lets who works finish",
+          "[web][httplib]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    http_client waiting{s.port};
+    waiting.begin_post("/payments", "slow");
+    REQUIRE(soon([&] { return s.asked == 2; }));
+    std::thread end{[&] { s.shut_down(); }};
+    CHECK(waiting.reply().status == 503);
+    CHECK(slow.reply().status == 200);
+    end.join();
+    CHECK(s.clean_end == true);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
