@@ -3,11 +3,15 @@
 """How fast asyncmux is, beside floors and peers, in one table.
 
 usage: speed.py [--compiler CXX] [--rounds N] [PATTERN...]
+       speed.py --write-docs
 
 Builds tests/benchmarks/speed with -O2 -DNDEBUG and runs each row whose name contains a PATTERN in a
-process of its own. Writes speed/COMPILER.json below build/ and prints it as a table: nanoseconds of
-processor time for each operation, and the ratio where there is a goal. A lone time means nothing on
-a machine that is shared; the contenders of a row are measured in turn, so their ratios do.
+process of its own. Prints a table: nanoseconds of processor time for each operation, the middle half
+of the samples, and the ratio where there is a goal. A lone time means nothing on a machine that is
+shared; the contenders of a row are measured in turn, so their ratios do.
+
+All rows together also go to speed/COMPILER.json below build/. From those of g++ and clang++-19
+--write-docs makes the tables and plots of docs/performance.md.
 """
 import argparse
 import json
@@ -17,6 +21,11 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/benchmarks/speed"))
+
+import compile_time  # noqa: E402
+import pages  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("AMUX_BUILD_ROOT") or ROOT / "build") / "speed"
 PROGRAMS = ["amux_speed", "amux_speed_memory"]
 
@@ -38,36 +47,33 @@ def build(compiler):
     return [folder / "tests/benchmarks" / name for name in PROGRAMS]
 
 
-def measure(programs, patterns, rounds):
-    """Yields (row, its lines)."""
-    for program in programs:
-        for row in run(program, "--list").splitlines():
-            if not patterns or any(pattern in row for pattern in patterns):
-                yield row, [json.loads(line) for line in
-                            run(program, row, rounds).splitlines()]
+def measure(compiler, patterns, rounds):
+    """Yields the lines of one row after the other."""
+    def asked(row):
+        return not patterns or any(pattern in row for pattern in patterns)
+
+    for program in build(compiler):
+        for row in filter(asked, run(program, "--list").splitlines()):
+            yield [json.loads(line) for line in run(program, row, rounds).splitlines()]
+    if asked("compile time"):
+        yield list(compile_time.lines(compiler, ROOT / "include", rounds))
 
 
-def number(value):
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def show(row, lines):
-    values = {line["contender"]: line for line in lines if "median" in line}
-    print(row)
-    for name, line in values.items():
-        text = f"    {name:34}{number(line['median']):>9} {line['unit']:14}"
+def show(lines):
+    row = None
+    for line in lines:
+        if "median" not in line:
+            continue
+        if row != line["row"]:
+            row = line["row"]
+            print(row)
+        text = f"    {line['contender']:42}{pages.number(line['median']):>9} {line['unit']:12}"
         if line["samples"] > 1:
-            text += f"{number(line['low']):>7} to {number(line['high'])}"
+            text += f"{pages.number(line['low']):>7} to {pages.number(line['high'])}"
         print(text)
-    for goal in lines:
-        if "at_most" not in goal:
-            continue
-        if goal["contender"] not in values or goal["against"] not in values:
-            continue
-        ratio = values[goal["contender"]]["median"] / values[goal["against"]]["median"]
-        text = f"{goal['contender']} / {goal['against']}"
-        print(f"      {'missed' if ratio > goal['at_most'] else 'met':8}{text:62}{ratio:.2f}, "
-              f"goal {goal['at_most']:.2f}")
+    for goal in pages.goals(lines):
+        print(f"      {'met' if goal.met else 'missed':8}{goal.who} / {goal.against}: "
+              f"{goal.ratio:.2f}, goal {goal.at_most:.2f}")
     print(flush=True)
 
 
@@ -76,17 +82,20 @@ def main():
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--compiler", default="g++")
     options.add_argument("--rounds", type=int, default=0, help="at most, instead of 25")
+    options.add_argument("--write-docs", action="store_true")
     options.add_argument("patterns", nargs="*", metavar="PATTERN")
     asked = options.parse_args()
-    programs = build(asked.compiler)
+    if asked.write_docs:
+        return pages.write({name: BUILD / f"{name}.json" for name in ("g++", "clang++-19")})
     everything = []
-    for row, lines in measure(programs, asked.patterns, asked.rounds):
-        show(row, lines)
+    for lines in measure(asked.compiler, asked.patterns, asked.rounds):
+        show(lines)
         everything += lines
     if not asked.patterns:
         result = BUILD / f"{asked.compiler}.json"
         result.write_text("".join(json.dumps(line) + "\n" for line in everything))
         print(f"written: {result}")
+    return None
 
 
 if __name__ == "__main__":

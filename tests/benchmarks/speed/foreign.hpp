@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file amux would be compared with our own idea of other libraries only.
 //
-// Adapters for what the compiler finds; CMakeLists.txt looks for those that must be linked, and defines BENCH_NAME.
+// Adapters for what is found on this machine: CMakeLists.txt looks, and defines BENCH_NAME.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,8 @@
 #if defined(BENCH_CPPCORO)
 #include <cppcoro/async_mutex.hpp>
 #endif
-#if __has_include(<async_simple/coro/Mutex.h>)
+#if defined(BENCH_ASYNC_SIMPLE)
 #include <async_simple/coro/Mutex.h>
-#define BENCH_ASYNC_SIMPLE
-#endif
-#if defined(BENCH_FOLLY)
-#include <folly/coro/Mutex.h>
 #endif
 
 namespace bench {
@@ -74,12 +70,6 @@ struct async_simple_mutex {
     async_simple::coro::Mutex mutex;
 };
 #endif
-#if defined(BENCH_FOLLY)
-struct folly_mutex {
-    auto lock() { return mutex.co_scoped_lock(); }
-    folly::coro::Mutex mutex;
-};
-#endif
 
 /// Calls `f.operator()<Mutex>(name)` for the mutex of each library that was found. None of them has keys.
 template <class F>
@@ -93,9 +83,6 @@ void for_each_foreign([[maybe_unused]] F f)
 #endif
 #if defined(BENCH_ASYNC_SIMPLE)
     f.template operator()<async_simple_mutex>("async_simple");
-#endif
-#if defined(BENCH_FOLLY)
-    f.template operator()<folly_mutex>("folly");
 #endif
 }
 

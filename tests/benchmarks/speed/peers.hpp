@@ -103,12 +103,16 @@ public:
                                                std::memory_order_relaxed))
                 return;
             auto* w = static_cast<waiter*>(state_.exchange(nullptr, std::memory_order_acquire));
+            waiter* oldest = nullptr;
             while (w) { // they stand newest first
-                waiter* const older = std::exchange(w->next, waiting_);
-                waiting_ = std::exchange(w, older);
+                waiter* const older = std::exchange(w->next, oldest);
+                oldest = std::exchange(w, older);
             }
+            waiting_ = oldest;
         }
-        std::exchange(waiting_, waiting_->next)->handle.resume();
+        waiter* const next = waiting_;
+        waiting_ = next->next;
+        next->handle.resume();
     }
 
 private:

@@ -109,8 +109,7 @@ void hand_over(row& r, phase timed, std::size_t n)
     add_nested(r, timed, n);
     r.at_most(timed == phase::queueing ? 2 : 1.4, "asyncmux", "floor");
     if (timed == phase::hand_over && n <= deepest)
-        r.at_most(n < deepest ? 1.2 : 1, "unsynchronized_asyncmux",
-                  "coroutine mutex, unsynchronized");
+        r.at_most(n < deepest ? 1.2 : 1, "unsynchronized_asyncmux", "coroutine mutex, unkeyed");
 }
 
 void shared_batch(row& r)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The tables and plots of docs/performance.md, from what the programs have printed.
+
+A table stands between two comment lines of the page, `<!-- table: NAME -->` and `<!-- /table -->`.
+"""
+import collections
+import json
+import pathlib
+import re
+import sys
+
+import plots
+
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
+Goal = collections.namedtuple("Goal", "row who against at_most ratio met")
+
+MUXES = ["asyncmux", "asyncmux, 16 shards", "unsynchronized_asyncmux"]
+UNKEYED = ["coroutine mutex, unkeyed", "coroutine mutex, unsynchronized"]
+FOREIGN = ["libcoro", "cppcoro", "async_simple"]
+TBB = "tbb::concurrent_hash_map"
+KEYS = [f"{kind}, {n}" for kind in ("int", "string") for n in ("1", "1k", "100k", "1M")]
+WAITERS = ["1k", "100k", "1M"]
+
+# Of each table: its rows, and its columns; a row is named as in the program.
+GRIDS = {
+    "exclusive": ([f"exclusive, {k}" for k in KEYS],
+                  [*MUXES, "floor", UNKEYED[0], "map of std::mutex", "map of coroutine mutexes",
+                   TBB]),
+    "shared": ([f"shared, {k}" for k in KEYS],
+               [*MUXES, "map of std::shared_mutex", "map of coroutine shared mutexes", TBB]),
+    "queueing": ([f"queueing, {n}" for n in WAITERS],
+                 [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes", *FOREIGN]),
+    "hand-over": ([f"hand-over, {n}" for n in WAITERS],
+                  [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes", *FOREIGN]),
+    "two threads": (["two threads, disjoint keys", "two threads, same key"],
+                    [MUXES[0], "asyncmux, try_lock until it is free", "floor, 16 shards",
+                     "floor, 64 shards", "map of std::mutex", TBB]),
+    "whole mux": ([*[f"whole mux, {n} keys tracked" for n in ("0", "1k", "100k")],
+                   *[f"whole mux shared, {n} keys held" for n in ("1k", "100k")]],
+                  [*MUXES, UNKEYED[0]]),
+    "lock_all": ([f"lock_all of {n}" for n in (2, 8, 64)],
+                 [*MUXES, "floor, for each key", "map of std::mutex"]),
+    "stops": (["stopped in random order, 1k", "stopped in random order, 100k"],
+              ["asyncmux, try_lock_until", "asyncmux, lock, which throws",
+               "unsynchronized_asyncmux, try_lock_until", "floor, on a loop",
+               "floor, inside the stop"]),
+    "time-outs": (["timed out, 1k", "timed out, 100k"],
+                  ["asyncmux, try_lock_for", "a sleep alone"]),
+    "holding": (["hold 100k keys, int", "hold 100k keys, string"],
+                [*MUXES, "asyncmux, new", "map of std::mutex"]),
+}
+# One row of the program, down the page.
+LISTS = ["unkeyed", "shared batch", "whole mux released, longest hold of a shard",
+         "stream, one in 1k on the whole mux", "a time limit, uncontended", "reentrancy detection",
+         "a million muxes, each used once", "allocations, the third time", "heap bytes of a waiter",
+         "heap bytes of a held key, int", "heap bytes of a held key, string", "bytes of a mux",
+         "compile time", "preprocessed lines"]
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def values_of(lines):
+    """{row: {contender: median}}."""
+    values = {}
+    for line in lines:
+        if "median" in line:
+            values.setdefault(line["row"], {})[line["contender"]] = line["median"]
+    return values
+
+
+def goals(lines):
+    values = values_of(lines)
+    for line in lines:
+        if "at_most" not in line:
+            continue
+        row = values.get(line["row"], {})
+        if line["contender"] in row and line["against"] in row:
+            ratio = row[line["contender"]] / row[line["against"]]
+            yield Goal(line["row"], line["contender"], line["against"], line["at_most"], ratio,
+                       ratio <= line["at_most"])
+
+
+def table(head, rows):
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head),
+                      *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def grid(values, name):
+    rows, columns = GRIDS[name]
+    present = [c for c in columns if any(c in values.get(row, {}) for row in rows)]
+    return table(["ns", *(c.replace("_asyncmux", "_&#8203;asyncmux") for c in present)],
+                 [[row, *(number(values[row][c]) if c in values[row] else "" for c in present)]
+                  for row in rows if row in values])
+
+
+def as_list(lines, name):
+    found = [line for line in lines if line["row"] == name and "median" in line]
+    return table([name, found[0]["unit"]],
+                 [[line["contender"], number(line["median"])] for line in found])
+
+
+def all_goals(results):
+    """A goal is a row; what misses it is bold."""
+    by_compiler = {compiler: {(g.row, g.who, g.against): g for g in goals(lines)}
+                   for compiler, lines in results.items()}
+    first = next(iter(by_compiler.values()))
+
+    def cell(goal):
+        if goal is None:
+            return ""
+        return f"{goal.ratio:.2f}" if goal.met else f"**{goal.ratio:.2f}**"
+    return table(["row", "who", "beside", "at most", *by_compiler],
+                 [[goal.row, goal.who, goal.against, f"{goal.at_most:.2f}",
+                   *(cell(found.get(key)) for found in by_compiler.values())]
+                  for key, goal in first.items()])
+
+
+def write(files):
+    results = {}
+    for compiler, path in files.items():
+        if not path.exists():
+            sys.exit(f"there is no {path}: run speed.py --compiler {compiler}")
+        results[compiler] = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = next(iter(results.values()))
+    values = values_of(lines)
+
+    def replaced(match):
+        name = match[2]
+        text = (all_goals(results) if name == "goals" else
+                grid(values, name) if name in GRIDS else as_list(lines, name))
+        return f"{match[1]}\n{text}\n{match[3]}"
+    page = DOCS / "performance.md"
+    page.write_text(re.sub(r"(<!-- table: (.+?) -->)\n.*?(<!-- /table -->)", replaced,
+                           page.read_text(), flags=re.S))
+
+    folder = DOCS / "plots"
+    folder.mkdir(exist_ok=True)
+    (folder / "uncontended.svg").write_text(plots.bars(
+        "A lock and its release, nobody else there", "ns, of a thousand keys",
+        {kind: values[f"exclusive, {kind}, 1k"] for kind in ("int", "string")},
+        GRIDS["exclusive"][1]))
+    (folder / "hand_over.svg").write_text(plots.lines(
+        "Handing a lock over", "ns for each waiter", "waiters", WAITERS,
+        {who: [values[f"hand-over, {n}"].get(who) for n in WAITERS]
+         for who in [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes"]}))
+    (folder / "keys.svg").write_text(plots.lines(
+        "The number of keys does not matter", "ns", "keys, 64-bit ints",
+        ["1", "1k", "100k", "1M"],
+        {who: [values[f"exclusive, int, {n}"].get(who) for n in ("1", "1k", "100k", "1M")]
+         for who in ["asyncmux", "floor", UNKEYED[0], "map of std::mutex", TBB]}))
