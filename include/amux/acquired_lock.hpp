@@ -34,6 +34,8 @@ struct lease_access;
 /// of it ends the program with a message.
 class [[nodiscard("the lease is released at once when it is dropped")]] acquired_lock {
 public:
+    /// Holds nothing, as one that was moved from.
+    acquired_lock() noexcept : self_{this} {}
     /// For `distributed_lock`.
     explicit acquired_lock(std::shared_ptr<detail::lease> l) noexcept
         : lease_{std::move(l)}, self_{this}
@@ -135,7 +137,7 @@ private:
         return lease_;
     }
 
-    std::shared_ptr<detail::lease> lease_; // null: moved from
+    std::shared_ptr<detail::lease> lease_; // null: empty
     const acquired_lock* self_;
 };
 

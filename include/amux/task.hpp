@@ -251,6 +251,15 @@ public:
     }
     void operator co_await() & = delete; // write std::move: the task is empty afterwards
 
+    /// Starts it as an operation of a library whose adaptor was included, such as <amux/asio.hpp>. `token` is what that
+    /// library calls a completion token.
+    template <class Token>
+    auto operator()(Token&& token) && -> decltype(amux_initiate(std::declval<task>(),
+                                                                std::forward<Token>(token)))
+    {
+        return amux_initiate(std::move(*this), std::forward<Token>(token));
+    }
+
     /// Whether there is a coroutine to await.
     bool valid() const noexcept { return handle_ != nullptr; }
     /// As `valid`.

@@ -10,6 +10,10 @@
 
 namespace amux {
 
+namespace detail {
+struct operation_access;
+} // namespace detail
+
 /// A lock that is asked for, described and not awaited yet: what `lock`, `lock_all`, `try_lock_for`, ... return.
 ///
 /// It asks for nothing until it is awaited, once, as an rvalue; dropping it is harmless. Movable, so that it can be
@@ -54,11 +58,31 @@ public:
         return detail::lock_awaiter<Body, Keys, Limit, Placed>{std::move(request_)};
     }
 
+    /// Asks for it as an operation of a library whose adaptor was included, such as <amux/asio.hpp>. `token` is what that
+    /// library calls a completion token.
+    template <class Token>
+    auto operator()(Token&& token) && -> decltype(amux_initiate(std::declval<lock_operation>(),
+                                                                std::forward<Token>(token)))
+    {
+        return amux_initiate(std::move(*this), std::forward<Token>(token));
+    }
+
 private:
+    friend detail::operation_access;
+
     request request_;
 };
 
 namespace detail {
+
+/// The inside of a description, for adaptors.
+struct operation_access {
+    template <class Body, class Keys, class Limit>
+    static std::stop_token& stop(lock_operation<Body, Keys, Limit>& o) noexcept
+    {
+        return o.request_.stop;
+    }
+};
 
 /// `fn()` and, when that can be awaited, what it gives then.
 template <class F>
