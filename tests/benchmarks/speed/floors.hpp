@@ -115,6 +115,11 @@ private:
 /// Exclusive locks on keys: two short locks, an insertion and an erasure.
 template <class Key, std::size_t Shards = 64>
 class keyed_floor {
+    struct alignas(64) shard {
+        short_lock lock;
+        flat_set<Key> keys;
+    };
+
 public:
     class guard {
     public:
@@ -144,14 +149,10 @@ public:
 
         const Key& key_;
         std::uint64_t hash_;
-        typename keyed_floor::shard& shard_;
+        shard& shard_;
     };
 
 private:
-    struct alignas(64) shard {
-        short_lock lock;
-        flat_set<Key> keys;
-    };
     shard& of(std::uint64_t hash) noexcept
     {
         return shards_[hash >> (64 - std::countr_zero(Shards))];

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
 """The tables and plots of docs/performance.md, from what the programs have printed.
 
-A table stands between two comment lines of the page, `<!-- table: NAME -->` and `<!-- /table -->`.
+A table stands between two comment lines of the page, `<!-- table: NAME -->` and `<!-- /table -->`; a
+figure inside of a sentence, also of the README, between `<!-- = ROW: WHO -->`, or `WHO / BESIDE` for
+a ratio, and `<!-- . -->`.
 """
 import collections
 import json
@@ -11,7 +13,8 @@ import sys
 
 import plots
 
-DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
 Goal = collections.namedtuple("Goal", "row who against at_most ratio met")
 
 MUXES = ["asyncmux", "asyncmux, 16 shards", "unsynchronized_asyncmux"]
@@ -49,13 +52,7 @@ GRIDS = {
     "holding": (["hold 100k keys, int", "hold 100k keys, string"],
                 [*MUXES, "asyncmux, new", "map of std::mutex"]),
 }
-# One row of the program, down the page.
-LISTS = ["unkeyed", "shared batch", "whole mux released, longest hold of a shard",
-         "stream, one in 1k on the whole mux", "a time limit, uncontended", "reentrancy detection",
-         "a million muxes, each used once", "allocations, the third time", "heap bytes of a waiter",
-         "heap bytes of a held key, int", "heap bytes of a held key, string", "bytes of a mux",
-         "compile time", "preprocessed lines"]
-
+# Other tables are one row of the program, down the page.
 
 def number(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -102,19 +99,30 @@ def as_list(lines, name):
 
 
 def all_goals(results):
-    """A goal is a row; what misses it is bold."""
-    by_compiler = {compiler: {(g.row, g.who, g.against): g for g in goals(lines)}
-                   for compiler, lines in results.items()}
-    first = next(iter(by_compiler.values()))
+    """A line for each goal; rows that differ in the number of keys alone share one, with the worst
+    of their ratios. What misses its goal is bold."""
+    worst = {}
+    for compiler, lines in results.items():
+        for g in goals(lines):
+            row = re.sub(r"^(exclusive, \w+|shared, \w+), \w+$", r"\1", g.row)
+            row = re.sub(r"^(whole mux\D*), \w+ keys", r"\1, any number of keys", row)
+            cells = worst.setdefault((row, g.who, g.against, g.at_most), {})
+            if compiler not in cells or cells[compiler].ratio < g.ratio:
+                cells[compiler] = g
 
     def cell(goal):
         if goal is None:
             return ""
         return f"{goal.ratio:.2f}" if goal.met else f"**{goal.ratio:.2f}**"
-    return table(["row", "who", "beside", "at most", *by_compiler],
-                 [[goal.row, goal.who, goal.against, f"{goal.at_most:.2f}",
-                   *(cell(found.get(key)) for found in by_compiler.values())]
-                  for key, goal in first.items()])
+    return table(["work", "who", "beside", "at most", *results],
+                 [[row, who, against, f"{at_most:.2f}", *(cell(cells.get(c)) for c in results)]
+                  for (row, who, against, at_most), cells in worst.items()])
+
+
+def instructions():
+    sys.path.insert(0, str(ROOT / "tests/checks"))
+    from instructions import FIGURES
+    return table(["path", "instructions"], [[path, number(n)] for path, n in FIGURES.items()])
 
 
 def write(files):
@@ -129,11 +137,17 @@ def write(files):
     def replaced(match):
         name = match[2]
         text = (all_goals(results) if name == "goals" else
+                instructions() if name == "instructions" else
                 grid(values, name) if name in GRIDS else as_list(lines, name))
         return f"{match[1]}\n{text}\n{match[3]}"
-    page = DOCS / "performance.md"
-    page.write_text(re.sub(r"(<!-- table: (.+?) -->)\n.*?(<!-- /table -->)", replaced,
-                           page.read_text(), flags=re.S))
+
+    def figure(match):
+        row, (who, _, beside) = values[match[2]], match[3].partition(" / ")
+        return match[1] + number(row[who] / row[beside] if beside else row[who]) + match[4]
+    for page in (DOCS / "performance.md", ROOT / "README.md"):
+        text = re.sub(r"(<!-- table: (.+?) -->)\n.*?(<!-- /table -->)", replaced,
+                      page.read_text(), flags=re.S)
+        page.write_text(re.sub(r"(<!-- = (.+?): (.+?) -->)[^<]*(<!-- \. -->)", figure, text))
 
     folder = DOCS / "plots"
     folder.mkdir(exist_ok=True)

@@ -98,7 +98,8 @@ public:
 
     void run_until(const bool& ended)
     {
-        for (int spins = 0; !ended;) {
+        int spins = 0;
+        while (!ended) {
             // One coroutine lives here, so there is one node at most.
             if (node* const n = posted_.exchange(nullptr, std::memory_order_acquire)) {
                 n->run();
