@@ -253,8 +253,9 @@ TEST_CASE(
     int seen = -1;
     auto guard = mux.try_lock("k");
     const auto handler = [&](std::exception_ptr, guard_type) { seen = live; };
-    amux::async_lock(mux, "k",
-                     asio::bind_allocator(counting_allocator<char>{live}, asio::bind_executor(io, handler)));
+    amux::async_lock(
+        mux, "k",
+        asio::bind_allocator(counting_allocator<char>{live}, asio::bind_executor(io, handler)));
     CHECK(live == 1);
     guard.unlock();
     support::run(io);

@@ -5,6 +5,7 @@
 #include <amux/clock.hpp>
 #include <amux/detail/asio_config.hpp>
 #include <amux/detail/asio_waiting.hpp>
+#include <amux/detail/stop_token.hpp>
 #include <amux/scheduler.hpp>
 
 #if defined(AMUX_STANDALONE_ASIO)
