@@ -8,10 +8,12 @@
 #include <asio/execution.hpp>
 #include <asio/execution_context.hpp>
 #include <asio/query.hpp>
+#include <asio/strand.hpp>
 #else
 #include <boost/asio/execution.hpp>
 #include <boost/asio/execution_context.hpp>
 #include <boost/asio/query.hpp>
+#include <boost/asio/strand.hpp>
 #endif
 
 #include <concepts>
@@ -44,7 +46,12 @@ public:
 
     inline static asio::execution_context::id id;
 
-    explicit asio_waiting(asio::execution_context& context) : service{context} {}
+    // Services are shut down youngest first. Those of strands must not be shut while a thread that releases posts to one;
+    // so they are made before this one, by making a strand.
+    explicit asio_waiting(asio::execution_context& context) : service{context}
+    {
+        const asio::strand<context_alone> older{context_alone{&context}};
+    }
 
     void add(entry& e) noexcept
     {
@@ -71,6 +78,19 @@ public:
     }
 
 private:
+    /// An executor, as far as a strand asks for it when it is made.
+    struct context_alone {
+        asio::execution_context& query(asio::execution::context_t) const noexcept
+        {
+            return *context;
+        }
+        template <class F>
+        void execute(F&& /*f*/) const noexcept
+        {}
+        bool operator==(const context_alone&) const noexcept = default;
+        asio::execution_context* context;
+    };
+
     void shutdown() noexcept override
     {
         visit([this](bool) { shut_ = true; });
