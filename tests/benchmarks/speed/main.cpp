@@ -12,5 +12,8 @@ int main(int argc, char** argv)
     bench::add_cancellation(t);
     bench::add_several(t);
     bench::add_holding(t);
+#if defined(BENCH_ASIO)
+    bench::add_asio(t);
+#endif
     return t.main(argc, argv);
 }

@@ -37,7 +37,7 @@ GRIDS = {
                   [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes", *FOREIGN]),
     "two threads": (["two threads, disjoint keys", "two threads, same key"],
                     [MUXES[0], "asyncmux, try_lock until it is free", "floor, 16 shards",
-                     "floor, 64 shards", "map of std::mutex", TBB]),
+                     "floor, 64 shards", "one atomic counter", "map of std::mutex", TBB]),
     "whole mux": ([*[f"whole mux, {n} keys tracked" for n in ("0", "1k", "100k")],
                    *[f"whole mux shared, {n} keys held" for n in ("1k", "100k")]],
                   [*MUXES, UNKEYED[0]]),
