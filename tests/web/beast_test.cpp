@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file a server of Boost.Beast could handle two requests for one thing at a time, or keep a lease for ever.
+#include <amux/web_beast.hpp>
+
+#include "support/http_client.hpp"
+
+#include <amux/amux.hpp>
+#include <amux/asio_scheduler.hpp>
+
+#include <boost/asio.hpp>
+#include <boost/beast.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using namespace std::chrono_literals;
+using amux::web_hold;
+using asio::awaitable;
+using asio::use_awaitable;
+using asio::ip::tcp;
+using request = http::request<http::string_body>;
+using response = http::response<http::string_body>;
+using support::http_client;
+using support::soon;
+
+namespace {
+
+std::string account_of(const request& r)
+{
+    const std::string account = r.body().substr(r.body().find('=') + 1);
+    if (account == "?")
+        throw std::invalid_argument{"no such account"};
+    return account.empty() ? account : "payments:" + account;
+}
+
+/// A payments service whose handlers do what a test says, on `threads` threads.
+class service {
+    using lock_type = amux::distributed_lock<amux::memory_backend&>;
+    using route = amux::beast_lock<lock_type, decltype(&account_of)>;
+
+public:
+    explicit service(unsigned threads = 2, bool locks_on_asio = false)
+        : locks{store, locks_on_asio ? static_cast<amux::scheduler&>(here) : thread.loop()}
+    {
+        asio::co_spawn(io, listen(), asio::detached);
+        while (threads-- != 0)
+            threads_.emplace_back([this] { io.run(); });
+    }
+    ~service() { shut_down(); }
+
+    void shut_down()
+    {
+        if (threads_.empty())
+            return;
+        closing = true;
+        asio::post(io, [this] { acceptor_.close(); });
+        clean_end = amux::sync_wait(locks.drain(20s)); // it may need the threads
+        go = true;
+        work_.reset();
+        for (auto& t : threads_)
+            t.join();
+        threads_.clear();
+    }
+
+    int port() const { return acceptor_.local_endpoint().port(); }
+
+    std::atomic<bool> go = false;
+    std::atomic<bool> closing = false;
+    std::atomic<int> asked = 0;
+    std::atomic<int> at_work = 0;
+    std::atomic<int> most_at_work = 0;
+    std::atomic<bool> told_closed = false;
+    std::atomic<bool> told_lost = false;
+    std::atomic<bool> held_at_end = false;
+    std::optional<bool> clean_end;
+    long paid = 0;
+    long paid_slowly = 0;
+
+    asio::io_context io;
+    amux::memory_backend store;
+    amux::loop_thread thread;
+    amux::asio_scheduler<asio::io_context::executor_type> here{io.get_executor()};
+    lock_type locks;
+
+private:
+    awaitable<void> listen()
+    {
+        for (;;) {
+            beast::error_code e;
+            tcp::socket s = co_await acceptor_.async_accept(asio::make_strand(io),
+                                                            asio::redirect_error(use_awaitable, e));
+            if (e)
+                co_return;
+            const auto strand = s.get_executor();
+            asio::co_spawn(strand, session(std::move(s)), [](const std::exception_ptr&) {});
+        }
+    }
+
+    awaitable<void> session(tcp::socket socket)
+    {
+        beast::tcp_stream stream{std::move(socket)};
+        stream.socket().set_option(tcp::no_delay{true});
+        beast::flat_buffer buffer;
+        bool keep = true;
+        while (keep && !closing) {
+            request r;
+            co_await http::async_read(stream, buffer, r, use_awaitable);
+            ++asked;
+            if (r.target() == "/chunks") {
+                const auto write = [&](web_hold&) { return in_chunks(stream); };
+                keep = co_await wait_.serve(stream, r, write);
+                continue;
+            }
+            const auto pay = [&](web_hold& h) { return handle(r, h); };
+            const route& way = r.target() == "/once"         ? once_
+                               : r.target() == "/at_once"    ? at_once_
+                               : r.target() == "/short_wait" ? short_wait_
+                                                             : wait_;
+            keep = co_await way.serve(stream, r, pay);
+        }
+    }
+
+    awaitable<void> until(bool slow, web_hold& h)
+    {
+        asio::steady_timer timer{co_await asio::this_coro::executor};
+        while (slow && !go) {
+            told_closed = h.closed_token().stop_requested();
+            told_lost = h.lost_token().stop_requested();
+            timer.expires_after(2ms);
+            co_await timer.async_wait(use_awaitable);
+        }
+    }
+
+    awaitable<response> handle(const request& r, web_hold& h)
+    {
+        response a{http::status::ok, r.version(), "paid"};
+        a.keep_alive(r.keep_alive());
+        a.prepare_payload();
+        if (r.target() == "/throws")
+            throw std::runtime_error{"the bank is closed"};
+        if (r.target().starts_with("/loses")) {
+            amux::sync_wait(store.release(h.lease()->key(), h.lease()->token()));
+            soon([&] { return !amux::sync_wait(h.lease()->verify()); });
+            if (r.target() == "/loses")
+                amux::sync_wait(h.lease()->extend());
+            co_return a;
+        }
+        const int now = ++at_work;
+        for (int most = most_at_work;
+             now > most && !most_at_work.compare_exchange_weak(most, now);) {
+        }
+        const bool slow = r.body() == "account=slow";
+        ++(slow ? paid_slowly : paid); // unprotected but for the lock
+        co_await until(slow, h);
+        held_at_end = h.is_held();
+        --at_work;
+        co_return a;
+    }
+
+    awaitable<void> in_chunks(beast::tcp_stream& stream)
+    {
+        http::response<http::empty_body> head{http::status::ok, 11};
+        head.chunked(true);
+        http::response_serializer<http::empty_body> serializer{head};
+        co_await http::async_write_header(stream, serializer, use_awaitable);
+        co_await asio::async_write(stream, http::make_chunk(asio::buffer("part", 4)),
+                                   use_awaitable);
+        ++at_work;
+        asio::steady_timer timer{co_await asio::this_coro::executor};
+        while (!go) {
+            timer.expires_after(2ms);
+            co_await timer.async_wait(use_awaitable);
+        }
+        co_await asio::async_write(stream, http::make_chunk_last(), use_awaitable);
+    }
+
+    static constexpr amux::acquire_options lease_{.ttl = 10s, .renew = true};
+    route wait_{amux::hold_for_request(locks, &account_of, {.lease = lease_})};
+    route once_{amux::hold_for_request(locks, &account_of, {.lease = lease_, .wait = false})};
+    route at_once_{
+        amux::hold_for_request(locks, &account_of, {.lease = lease_, .release_on_close = true})};
+    route short_wait_{amux::hold_for_request(locks, &account_of, {.lease = {.max_wait = 50ms}})};
+    asio::executor_work_guard<asio::io_context::executor_type> work_{io.get_executor()};
+    tcp::acceptor acceptor_{io, {asio::ip::address_v4::loopback(), 0}};
+    std::vector<std::thread> threads_;
+};
+
+/// A request that holds the key of "slow" until `go`.
+http_client hold_slow(service& s, const char* path = "/payments")
+{
+    http_client c{s.port()};
+    const int before = s.at_work;
+    c.begin_post(path, "slow");
+    REQUIRE(soon([&] { return s.at_work > before; }));
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("beast: posts for one account are handled one by one", "[web][beast]")
+{
+    service s{2, true}; // the locks run on the server's own threads
+    std::atomic<int> good = 0;
+    std::vector<std::thread> clients;
+    for (int n = 0; n != 8; ++n)
+        clients.emplace_back([&] {
+            http_client c{s.port()};
+            for (int i = 0; i != 25; ++i)
+                good += c.post("/payments", "7").status == 200;
+        });
+    for (auto& c : clients)
+        c.join();
+    CHECK(good == 200);
+    CHECK(s.paid == 200);
+    CHECK(s.most_at_work == 1);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("beast: posts for different accounts do not wait for each other", "[web][beast]")
+{
+    service s{1}; // nor does the thread
+    auto slow = hold_slow(s);
+    CHECK(http_client{s.port()}.post("/payments", "7").status == 200);
+    s.go = true;
+    CHECK(slow.reply().body == "paid");
+    CHECK(s.held_at_end);
+}
+
+TEST_CASE("beast: one that does not wait is refused, one that waits too long also", "[web][beast]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    http_client c{s.port()};
+    const auto busy = c.post("/once", "slow");
+    CHECK(busy.status == 423);
+    CHECK(busy.head.find("Retry-After: 1\r\n") != std::string::npos);
+    CHECK(busy.head.find("application/problem+json") != std::string::npos);
+    CHECK(busy.body.find("\"status\":423") != std::string::npos);
+    CHECK(c.post("/short_wait", "slow").status == 503);
+    s.go = true;
+    CHECK(slow.reply().status == 200);
+}
+
+TEST_CASE("beast: a key function that throws or gives nothing is answered with 400", "[web][beast]")
+{
+    service s;
+    http_client c{s.port()};
+    CHECK(c.post("/payments", "?").status == 400);
+    CHECK(c.post("/payments", "").status == 400);
+    CHECK(s.paid == 0);
+    CHECK(s.store.size() == 0);
+    CHECK(c.post("/payments", "7").status == 200);
+}
+
+TEST_CASE("beast: a client that hangs up while it waits leaves the line", "[web][beast]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    http_client gone{s.port()};
+    gone.begin_post("/payments", "slow");
+    gone.send("POST /early"); // what is not read yet does not hide it
+    http_client half{s.port()};
+    half.begin_post("/payments", "slow");
+    half.end_sending();
+    CHECK(half.reply().status == 0); // while the key is still held
+    gone.hang_up();
+    s.go = true;
+    CHECK(slow.reply().status == 200);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(s.paid_slowly == 1);
+}
+
+TEST_CASE("beast: a client that hangs up is told to the handler, which keeps the lease",
+          "[web][beast]")
+{
+    service s;
+    hold_slow(s).hang_up();
+    CHECK(soon([&] { return s.told_closed.load(); }));
+    CHECK_FALSE(s.told_lost);
+    CHECK(s.store.size() == 1);
+    CHECK(http_client{s.port()}.post("/once", "slow").status == 423);
+    s.go = true;
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(s.held_at_end);
+}
+
+TEST_CASE("beast: by option the lease of a client that hangs up is given back at once",
+          "[web][beast]")
+{
+    service s;
+    hold_slow(s, "/at_once").hang_up();
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(soon([&] { return s.told_lost.load(); }));
+    s.go = true;
+    CHECK(soon([&] { return s.at_work == 0; }));
+    CHECK_FALSE(s.held_at_end);
+}
+
+TEST_CASE("beast: a handler that throws gives the lease back", "[web][beast]")
+{
+    service s;
+    CHECK(http_client{s.port()}.post("/throws", "7").status == 0); // the session's affair
+    CHECK(soon([&] { return s.store.size() == 0; }));
+    CHECK(http_client{s.port()}.post("/payments", "7").status == 200);
+}
+
+TEST_CASE("beast: a lease that is lost is answered with 500, unless the handler has answered",
+          "[web][beast]")
+{
+    service s;
+    http_client c{s.port()};
+    const auto lost = c.post("/loses", "7");
+    CHECK(lost.status == 500);
+    CHECK(lost.body.find("lost") != std::string::npos);
+    CHECK(c.post("/loses_and_answers", "7").status == 200);
+}
+
+TEST_CASE("beast: requests that come before the answer are locked one after another",
+          "[web][beast]")
+{
+    service s;
+    http_client c{s.port()};
+    std::string all;
+    for (int n = 0; n != 50; ++n)
+        all += http_client::post_text("/once", n % 2 ? "7" : "8");
+    c.send(all);
+    for (int n = 0; n != 50; ++n)
+        REQUIRE(c.reply().status == 200);
+    CHECK(s.paid == 50);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("beast: a response in chunks is covered to its last byte", "[web][beast]")
+{
+    service s;
+    http_client c{s.port()};
+    c.begin_post("/chunks", "slow");
+    REQUIRE(soon([&] { return s.at_work == 1; }));
+    CHECK(http_client{s.port()}.post("/once", "slow").status == 423);
+    s.go = true;
+    CHECK(c.reply().body == "part");
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("beast: a server that shuts down ends who waits, and lets who works finish",
+          "[web][beast]")
+{
+    service s;
+    auto slow = hold_slow(s);
+    http_client waiting{s.port()};
+    waiting.begin_post("/payments", "slow");
+    REQUIRE(soon([&] { return s.asked == 2; }));
+    std::thread end{[&] { s.shut_down(); }};
+    CHECK(waiting.reply().status == 503);
+    CHECK(slow.reply().status == 200);
+    end.join();
+    CHECK(s.clean_end == true);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
