@@ -43,8 +43,8 @@ def counted():
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "instructions"
         code, output = run(["g++", "-std=c++20", "-O2", "-DNDEBUG", *WARNINGS, "-I", INCLUDE,
-                            ROOT / "tests/benchmarks/speed/instructions.cpp",
-                            ROOT / "tests/benchmarks/speed/harness.cpp", "-o", program, "-pthread"])
+                            ROOT / "tests/benchmarks/speed/instructions.cpp", "-o", program,
+                            "-pthread"])
         if code == 0:
             code, output = run(["valgrind", "--tool=callgrind",
                                 f"--callgrind-out-file={folder}/out", program])
