@@ -4,24 +4,19 @@
 /// \file
 /// Locks for the requests of a coroutine server of Boost.Beast.
 
+#include <amux/asio.hpp>
 #include <amux/connection_watch.hpp>
-#include <amux/distributed_lock.hpp>
 #include <amux/error.hpp>
 #include <amux/task.hpp>
 #include <amux/web.hpp>
 
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/stream_traits.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,42 +27,17 @@ namespace amux {
 
 namespace detail {
 
-struct begun_request {
-    std::optional<web_hold> hold;
-    std::exception_ptr error;
-};
-
-/// Awaits the lock where that resumes, and goes on where the handler belongs.
-template <class Handler>
-backend_driver begin_then(task<web_hold> work, std::shared_ptr<begun_request> out, Handler handler)
+/// Kept apart from the frames of both sides, of which either may go first.
+inline task<> begin_into(task<web_hold> work, std::shared_ptr<std::optional<web_hold>> out)
 {
-    const auto home = boost::asio::get_associated_executor(handler);
-    const auto guard = boost::asio::make_work_guard(home);
-    try {
-        out->hold.emplace(co_await std::move(work));
-    } catch (...) {
-        out->error = std::current_exception();
-    }
-    boost::asio::post(home, std::move(handler));
+    out->emplace(co_await std::move(work));
 }
-
-struct start_request {
-    template <class Handler>
-    void operator()(Handler&& handler, task<web_hold> work,
-                    std::shared_ptr<begun_request> out) const
-    {
-        begin_then(std::move(work), std::move(out), std::forward<Handler>(handler));
-    }
-};
 
 inline boost::asio::awaitable<web_hold> await_hold(task<web_hold> work)
 {
-    const auto out = std::make_shared<begun_request>();
-    co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>&, void()>(
-        start_request{}, boost::asio::use_awaitable, std::move(work), out);
-    if (out->error)
-        std::rethrow_exception(out->error);
-    co_return std::move(*out->hold);
+    const auto out = std::make_shared<std::optional<web_hold>>();
+    co_await begin_into(std::move(work), out);
+    co_return std::move(**out);
 }
 
 template <class Stream>
