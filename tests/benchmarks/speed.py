@@ -6,7 +6,7 @@ usage: speed.py [--compiler CXX] [--rounds N] [PATTERN...]
        speed.py --write-docs
 
 Builds tests/benchmarks/speed with -O2 -DNDEBUG and runs each row whose name contains a PATTERN in a
-process of its own. Prints a table: nanoseconds of processor time for each operation, the middle half
+process of its own; as root it installs the Debian packages that this needs. Prints a table: nanoseconds of processor time for each operation, the middle half
 of the samples, and the ratio where there is a goal. A lone time means nothing on a machine that is
 shared; the contenders of a row are measured in turn, so their ratios do.
 
@@ -39,6 +39,9 @@ def run(*command):
 
 def build(compiler):
     folder = BUILD / compiler
+    package = {"g++": "g++", "clang++-19": "clang-19"}.get(compiler)
+    run(ROOT / "tests/support/install.sh", "cmake", "libtbb-dev", "libboost1.81-dev",
+        *filter(None, [package]))
     run("cmake", "-S", ROOT, "-B", folder, f"-DCMAKE_CXX_COMPILER={compiler}",
         "-DCMAKE_CXX_FLAGS=-O2 -DNDEBUG", "-DAMUX_BUILD_BENCHMARKS=ON", "-DAMUX_BUILD_TESTS=OFF",
         "-DAMUX_BUILD_EXAMPLES=OFF")
