@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file nobody would notice that a lock over Redis costs much more than the server does.
 //
+// usage: amux_redis_benchmark [ROUNDS]
+//
 // Pairs of acquire and release in a second: by hiredis alone, with the same scripts, one after the other and 64 at a time;
-// then through distributed_lock, by one coroutine and by 64. All against one server, in turns, best of several. Then the
-// time from a release in one process until who waits for the key in another one has it.
-#include <amux/redis_backend.hpp>
+// then through distributed_lock, by one coroutine and by 64. All against one server, in short turns: a ratio is that of
+// two turns side by side, and medians are told. Then what a hand-over takes, and what renewals cost.
+#include "redis_hand_over.hpp"
 
 #include <amux/clock.hpp>
 #include <amux/event_loop.hpp>
+#include <amux/redis_backend.hpp>
 #include <amux/task.hpp>
 #include <amux/when_all.hpp>
 
@@ -15,7 +18,6 @@
 
 #include <hiredis/hiredis.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -25,14 +27,14 @@
 #include <string_view>
 #include <vector>
 
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 namespace {
 
+using namespace benchmark;
 using namespace std::chrono_literals;
 
-/// The two requests of a pair, by hand.
+/// The two requests of a pair, by hand, for the same keys.
 class raw_client {
 public:
     explicit raw_client(int port) : connection_{redisConnect("127.0.0.1", port)}
@@ -42,6 +44,8 @@ public:
             freeReplyObject(redisCommand(connection_, "SCRIPT LOAD %b", text.data(), text.size()));
         }
     }
+    raw_client(const raw_client&) = delete;
+    raw_client& operator=(const raw_client&) = delete;
     ~raw_client() { redisFree(connection_); }
 
     /// `depth` pairs: all acquires, then all releases.
@@ -58,8 +62,8 @@ public:
 private:
     void append(const amux::detail::redis_script& script, int n, bool acquires)
     {
-        const std::string key = "{amux}:lock:raw " + std::to_string(n);
-        const std::string channel = "{amux}:free:raw " + std::to_string(n);
+        const std::string key = "{amux}:lock:own " + std::to_string(n);
+        const std::string channel = "{amux}:free:own " + std::to_string(n);
         constexpr std::string_view token = "0123456789abcdef0123456789abcdef";
         const std::string beginning = amux::detail::redis_value::beginning(token);
         std::vector<std::string_view> words{"EVALSHA", script.name(), acquires ? "2" : "1", key};
@@ -69,8 +73,9 @@ private:
         words.emplace_back(acquires ? "30000" : std::string_view{channel});
         if (acquires)
             words.emplace_back("");
-        std::array<const char*, 10> data{};
-        std::array<std::size_t, 10> sizes{};
+        words.emplace_back("1"); // the number of the command
+        std::array<const char*, 11> data{};
+        std::array<std::size_t, 11> sizes{};
         for (std::size_t w = 0; w != words.size(); ++w) {
             data.at(w) = words[w].data();
             sizes.at(w) = words[w].size();
@@ -94,8 +99,7 @@ private:
     redisContext* connection_;
 };
 
-amux::task<> take_turns(amux::distributed_lock<amux::redis_backend>& locks, std::string key,
-                        int pairs)
+amux::task<> take_turns(redis_locks& locks, std::string key, int pairs)
 {
     for (int n = 0; n != pairs; ++n) {
         auto lease = co_await locks.acquire(key);
@@ -103,74 +107,12 @@ amux::task<> take_turns(amux::distributed_lock<amux::redis_backend>& locks, std:
     }
 }
 
-void amux_pairs(amux::distributed_lock<amux::redis_backend>& locks, amux::event_loop& loop,
-                int coroutines, int pairs)
+void amux_pairs(redis_locks& locks, amux::event_loop& loop, int coroutines, int pairs)
 {
     std::vector<amux::task<>> all;
     for (int n = 0; n != coroutines; ++n)
         all.push_back(take_turns(locks, "own " + std::to_string(n), pairs / coroutines));
     loop.block_on(amux::when_all(std::move(all)));
-}
-
-/// What the other process does: waits for the key, again and again, and says when it has it.
-amux::task<> wait_and_tell(amux::distributed_lock<amux::redis_backend>& locks, int rounds,
-                           int to_first, int from_first)
-{
-    for (int n = 0; n != rounds; ++n) {
-        char go = 0;
-        if (::read(from_first, &go, 1) != 1)
-            co_return;
-        auto lease = co_await locks.acquire("handed over", {.poll_interval = 20s});
-        const auto at = amux::clock::now().time_since_epoch().count();
-        co_await lease.release();
-        if (::write(to_first, &at, sizeof at) != sizeof at)
-            co_return;
-    }
-}
-
-amux::task<std::vector<double>> hand_over(amux::distributed_lock<amux::redis_backend>& locks,
-                                          amux::event_loop& loop, support::redis_server& server,
-                                          int rounds, int to_second, int from_second)
-{
-    std::vector<double> microseconds;
-    for (int n = 0; n != rounds; ++n) {
-        auto lease = co_await locks.acquire("handed over");
-        if (::write(to_second, "g", 1) != 1)
-            co_return microseconds;
-        while (server.cli("PUBSUB", "CHANNELS").parts.empty())
-            co_await loop.sleep_for(1ms);
-        co_await loop.sleep_for(2ms); // it has looked, and sleeps
-        const auto start = amux::clock::now();
-        co_await lease.release();
-        amux::clock::rep at = 0;
-        if (::read(from_second, &at, sizeof at) != sizeof at)
-            co_return microseconds;
-        const auto taken = amux::clock::time_point{amux::clock::duration{at}} - start;
-        microseconds.push_back(std::chrono::duration<double, std::micro>(taken).count());
-    }
-    co_return microseconds;
-}
-
-/// The median, in microseconds.
-double median_of_hand_overs(support::redis_server& server, int rounds)
-{
-    int to_second[2];
-    int from_second[2];
-    if (::pipe(to_second) != 0 || ::pipe(from_second) != 0)
-        throw std::runtime_error{"no pipe"};
-    const pid_t second = fork();
-    if (second == 0) {
-        amux::event_loop loop;
-        auto locks = amux::make_redis_lock({.port = server.port()}, loop);
-        loop.block_on(wait_and_tell(locks, rounds, from_second[1], to_second[0]));
-        _exit(0);
-    }
-    amux::event_loop loop;
-    auto locks = amux::make_redis_lock({.port = server.port()}, loop);
-    auto all = loop.block_on(hand_over(locks, loop, server, rounds, to_second[1], from_second[0]));
-    waitpid(second, nullptr, 0);
-    std::sort(all.begin(), all.end());
-    return all.empty() ? 0 : all[all.size() / 2];
 }
 
 template <class F>
@@ -181,42 +123,94 @@ double rate(int pairs, F work)
     return pairs / std::chrono::duration<double>(amux::clock::now() - start).count();
 }
 
+void compare_pairs(support::redis_server& server, int rounds, int depth, int pairs)
+{
+    raw_client raw{server.port()};
+    amux::event_loop loop;
+    auto locks = amux::make_redis_lock({.port = server.port()}, loop);
+    amux_pairs(locks, loop, depth, 10 * depth); // the connections, and the scripts in the server
+    std::vector<double> by_hand;
+    std::vector<double> ours;
+    std::vector<double> ratios;
+    for (int n = 0; n != rounds; ++n) {
+        by_hand.push_back(rate(pairs, [&] {
+            for (int p = 0; p != pairs / depth; ++p)
+                raw.pairs(depth);
+        }));
+        ours.push_back(rate(pairs, [&] { amux_pairs(locks, loop, depth, pairs); }));
+        ratios.push_back(100 * ours.back() / by_hand.back());
+    }
+    std::printf("%2d at a time: hiredis %7.0f pairs/s, amux %7.0f pairs/s, %3.0f %%\n", depth,
+                median_of(by_hand), median_of(ours), median_of(ratios));
+}
+
+double seconds_of_processor()
+{
+    rusage used{};
+    ::getrusage(RUSAGE_SELF, &used);
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+    };
+    return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+double seconds_of_server(support::redis_server& server)
+{
+    return info_number(server, "cpu", "used_cpu_sys:") +
+           info_number(server, "cpu", "used_cpu_user:");
+}
+
+amux::task<amux::acquired_lock> hold(redis_locks& locks, std::string key)
+{
+    co_return co_await locks.acquire(key, {.ttl = 3s, .renew = true});
+}
+
+/// Leases of 3 s, so that each is renewed every second.
+void renew(support::redis_server& server, int leases)
+{
+    constexpr auto time = 6s;
+    long renewed = 0;
+    long lost = 0;
+    amux::lock_hooks hooks;
+    hooks.on_renew = [&renewed](const amux::lock_event&) { ++renewed; };
+    hooks.on_lost = [&lost](const amux::lock_event&) { ++lost; };
+    amux::event_loop loop;
+    auto locks = amux::make_redis_lock({.port = server.port()}, loop, {}, hooks);
+    std::vector<amux::task<amux::acquired_lock>> all;
+    for (int n = 0; n != leases; ++n)
+        all.push_back(hold(locks, "held " + std::to_string(n)));
+    const auto held = loop.block_on(amux::when_all(std::move(all)));
+    loop.block_on([](amux::event_loop& on) -> amux::task<> { co_await on.sleep_for(3s); }(loop));
+    renewed = 0;
+    const double ours = seconds_of_processor();
+    const double servers = seconds_of_server(server);
+    loop.block_on([](amux::event_loop& on) -> amux::task<> { co_await on.sleep_for(time); }(loop));
+    const auto each = static_cast<double>(renewed);
+    std::printf(
+        "%d leases: %.0f renewals/s, %ld lost; a renewal takes %.1f us of our processor, "
+        "%.1f us of the server's\n",
+        leases, each / std::chrono::duration<double>(time).count(), lost,
+        1e6 * (seconds_of_processor() - ours) / each,
+        1e6 * (seconds_of_server(server) - servers) / each);
+}
+
+void print(const char* what, const hand_overs& h)
+{
+    std::printf("hand-over %-32s %8.0f us, %6.1f commands\n", what, h.median, h.commands);
+    std::fflush(stdout); // else a child that is forked says it again
+}
+
 } // namespace
 
 int main(int argc, char** argv)
 {
-    const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 21;
     support::redis_server server;
-    const double handed_over = median_of_hand_overs(server, 200); // forks: before there are threads
-    raw_client raw{server.port()};
-    amux::event_loop loop;
-    auto locks = amux::make_redis_lock({.port = server.port()}, loop);
-    amux_pairs(locks, loop, 64, 640); // the connections, and the scripts in the server
-
-    constexpr int one_by_one = 4'000;
-    constexpr int together = 32'000;
-    std::array<double, 4> best{};
-    for (int n = 0; n != rounds; ++n) {
-        const auto note = [&best](std::size_t which, double r) {
-            best.at(which) = (std::max)(best.at(which), r);
-        };
-        note(0, rate(one_by_one, [&] {
-                 for (int p = 0; p != one_by_one; ++p)
-                     raw.pairs(1);
-             }));
-        note(1, rate(one_by_one, [&] { amux_pairs(locks, loop, 1, one_by_one); }));
-        note(2, rate(together, [&] {
-                 for (int p = 0; p != together / 64; ++p)
-                     raw.pairs(64);
-             }));
-        note(3, rate(together, [&] { amux_pairs(locks, loop, 64, together); }));
-    }
-    std::printf("pairs of acquire and release   per second   of hiredis\n");
-    std::printf("hiredis, one by one            %10.0f\n", best[0]);
-    std::printf("amux, 1 coroutine              %10.0f   %5.0f %%\n", best[1],
-                100 * best[1] / best[0]);
-    std::printf("hiredis, 64 at a time          %10.0f\n", best[2]);
-    std::printf("amux, 64 coroutines            %10.0f   %5.0f %%\n", best[3],
-                100 * best[3] / best[2]);
-    std::printf("from process to process        %10.0f us (median)\n", handed_over);
+    // These fork: before there are threads.
+    print("between 2 processes", hand_over_between(server, 2, 200));
+    print("between 50 processes", hand_over_between(server, 50, 200));
+    print("in a process with 1,000 waiters", hand_over_in_process(server, 1'000));
+    compare_pairs(server, rounds, 1, 2'000);
+    compare_pairs(server, rounds, 64, 12'800);
+    renew(server, 10'000);
 }

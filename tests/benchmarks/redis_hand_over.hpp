@@ -38,7 +38,7 @@ inline double median_of(std::vector<double> all)
     return *middle;
 }
 
-/// The number that follows `name` in a section of INFO.
+/// The number that follows `name` in a section of INFO; 0 when it is not there.
 inline double info_number(support::redis_server& server, const char* section, std::string_view name)
 {
     const std::string text = server.cli("INFO", section).text;
@@ -46,10 +46,19 @@ inline double info_number(support::redis_server& server, const char* section, st
     return at == text.npos ? 0 : std::stod(text.substr(at + name.size()));
 }
 
+/// What clients have sent since the last CONFIG RESETSTAT; what scripts call is left out.
+inline double commands_of_clients(support::redis_server& server)
+{
+    double sum = 0;
+    for (const std::string name : {"eval", "evalsha", "subscribe", "unsubscribe"})
+        sum += info_number(server, "commandstats", "cmdstat_" + name + ":calls=");
+    return sum;
+}
+
 /// From the call of `release` to the next grant.
 struct hand_overs {
     double median = 0; // in microseconds
-    double commands = 0; // of the server, for each
+    double commands = 0; // for each
 };
 
 /// What those who hand a key over write down, in memory that processes share.
@@ -68,10 +77,7 @@ public:
         }
         last_.store(i_am);
     }
-    void releases() noexcept
-    {
-        released_.store(amux::clock::now().time_since_epoch().count());
-    }
+    void releases() noexcept { released_.store(amux::clock::now().time_since_epoch().count()); }
     /// One process hands over to itself.
     void alone() noexcept { alone_ = true; }
     bool has(int count) const noexcept { return count_.load() >= count; }
@@ -134,22 +140,24 @@ inline hand_overs hand_over_in_process(support::redis_server& server, int waiter
     std::vector<amux::task<>> all;
     for (int n = 0; n != waiters; ++n)
         all.push_back(take_and_pass_on(locks, *log, 1));
-    const double before = info_number(server, "stats", "total_commands_processed:");
+    server.cli("CONFIG", "RESETSTAT");
     loop.block_on(amux::when_all(std::move(all)));
-    const double after = info_number(server, "stats", "total_commands_processed:");
-    return {log->median(), (after - before - 1) / waiters};
+    return {log->median(), commands_of_clients(server) / waiters};
 }
 
-/// Each holds the key for as long as the others need to fall asleep again.
+/// Each holds the key for as long as the others need to fall asleep again, and leaves it to them for as long: who asks
+/// again at once mostly has it before others have heard of the release.
 inline amux::task<> contend(redis_locks& locks, amux::event_loop& loop, relay_log& log, int i_am,
                             int count)
 {
     while (!log.has(count)) {
-        auto lease = co_await locks.acquire("relay", {.poll_interval = std::chrono::seconds{5}});
+        auto lease = co_await locks.acquire(
+            "relay", {.max_wait = amux::forever, .poll_interval = std::chrono::seconds{5}});
         log.granted(i_am);
         co_await loop.sleep_for(std::chrono::milliseconds{20});
         log.releases();
         co_await lease.release();
+        co_await loop.sleep_for(std::chrono::milliseconds{20});
     }
 }
 
@@ -172,14 +180,14 @@ inline hand_overs hand_over_between(support::redis_server& server, int processes
     }
     while (log->ready != processes)
         ::usleep(1'000);
-    const double before = info_number(server, "stats", "total_commands_processed:");
+    server.cli("CONFIG", "RESETSTAT");
     log->begin = true;
     while (!log->has(count))
         ::usleep(1'000);
-    const double after = info_number(server, "stats", "total_commands_processed:");
+    const double commands = commands_of_clients(server);
     for (const pid_t p : all)
         ::waitpid(p, nullptr, 0);
-    return {log->median(), (after - before - 1) / count};
+    return {log->median(), commands / count};
 }
 
 } // namespace benchmark

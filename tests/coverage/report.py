@@ -8,7 +8,7 @@ Reads what the leg clang19 of tests/run.sh has left behind (so run that before),
 
   - a line with code in it, or an outcome of a condition, was never reached, and tests/coverage/reasons.txt does not say
     why; up to 30 of them are only told, because a race may miss them in one run;
-  - a reason excuses nothing;
+  - a reason excuses nothing, or its line is not there any more;
   - the figures in docs/testing.md are wrong by more than half a point.
 
 A template counts as run where any instantiation of it ran; one that is never instantiated has lines that were not
@@ -141,6 +141,7 @@ class Header:
             if count + other > 0:  # else constant, or its line is told of
                 self.outcomes[line, column, kind] = count
         text = [without_comments(line).strip() for line in source]
+        self.texts = set(text)
         self.gaps = [Gap(name, "line", text[n - 1], n, 1)
                      for n, c in sorted(self.lines.items()) if not c]
         self.gaps += [Gap(name, kind, text[line - 1], line, column)
@@ -225,6 +226,9 @@ def main():
     if "--all" in sys.argv[1:]:
         for gap in excused:
             print(f"    {gap}\n        {known[gap.key][0]}")
+    texts = {header.name: header.texts for header in everything}
+    complaints += [f"no such line: {' | '.join(key)}"
+                   for key in known if key[0] in texts and key[2] not in texts[key[0]]]
     complaints += docs(all_lines, all_outcomes, "--write-docs" in sys.argv[1:])
     if len(missed) > BY_CHANCE:
         complaints += missed

@@ -150,6 +150,28 @@ TEST_CASE("redis wait: several for one key are all told, and share a subscriptio
     CHECK(w.have_ended(10));
 }
 
+TEST_CASE("redis wait: who is woken in vain still has his subscription", "[redis]")
+{
+    redis_server server;
+    redis_backend backend{at(server)};
+    REQUIRE(take(backend, "0"));
+    server.cli("CONFIG", "RESETSTAT");
+    for (int n = 0; n != 10; ++n) {
+        waits w{backend, 1};
+        REQUIRE(soon([&] { return channels(server) == 1; }));
+        // As often as it takes: it may not have looked yet, or may have another 200 ms.
+        CHECK(soon([&] {
+            server.cli("PUBLISH", "{amux}:free:0", "");
+            return w.loop.run_ready(), w.ended == 1;
+        }));
+    }
+    const std::string stats = server.cli("INFO", "commandstats").text;
+    const std::string name = "cmdstat_subscribe:calls=";
+    REQUIRE(stats.find(name) != stats.npos);
+    CHECK(std::stoi(stats.substr(stats.find(name) + name.size())) <= 5); // one, if nothing stalls
+    CHECK(soon([&] { return channels(server) == 0; }));
+}
+
 TEST_CASE("redis wait: subscriptions are made again when the connection was lost", "[redis]")
 {
     redis_server server;

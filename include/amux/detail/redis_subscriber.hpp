@@ -23,7 +23,7 @@
 namespace amux::detail {
 
 /// The connection for subscriptions: one, whatever the number of keys. A key's channel is subscribed to while somebody
-/// waits for the key.
+/// waits for the key, and for a moment longer: of many who are told of a release all but one are soon back.
 class redis_subscriber final : public redis_link {
 public:
     redis_subscriber(redis_shared& shared, redis_commands& looks) noexcept
@@ -50,14 +50,14 @@ public:
             due = (std::min)(due, timers_.front()->due);
         if (!unanswered_.empty())
             due = (std::min)(due, unanswered_.front().deadline);
+        if (!unused_.empty())
+            due = (std::min)(due, unused_.front()->until);
         return due;
     }
 
     void close() noexcept override
     {
-        while (!channels_.empty())
-            fail(*channels_.begin()->second.waiters.front(),
-                 {backend_error_kind::not_applied, "the backend was destroyed"});
+        fail_all({backend_error_kind::not_applied, "the backend was destroyed"});
     }
 
 private:
@@ -67,11 +67,18 @@ private:
     static constexpr std::chrono::milliseconds longest_sleep{5'000};
     /// Who may not subscribe asks again for the right after this time.
     static constexpr std::chrono::seconds refusal_lasts{60};
+    /// How long a channel stays that nobody waits for.
+    static constexpr std::chrono::milliseconds lingers{200};
 
     struct channel {
         intrusive_list<redis_waiter, &redis_waiter::before, &redis_waiter::behind> waiters;
         std::uint64_t subscription = 0; // the number of its command; 0: none
         bool acknowledged = false;
+        // In the list of the unused, while nobody waits:
+        clock::time_point until{};
+        const std::string* key = nullptr; // in the map
+        channel* before = nullptr;
+        channel* behind = nullptr;
     };
     using channel_map = std::map<std::string, channel, std::less<>>;
 
@@ -82,12 +89,19 @@ private:
         clock::time_point deadline;
     };
 
-    bool wanted() const noexcept override { return !channels_.empty(); }
+    bool wanted() const noexcept override
+    {
+        return std::any_of(channels_.begin(), channels_.end(),
+                           [](const auto& each) { return !each.second.waiters.empty(); });
+    }
     void on_time(clock::time_point now) override;
     void on_up(clock::time_point now) override
     {
-        for (auto& [key, c] : channels_)
-            subscribe(key, c, now);
+        for (auto& [key, c] : channels_) {
+            c.subscription = 0;
+            if (!c.waiters.empty())
+                subscribe(key, c, now);
+        }
     }
     std::string on_reply(const redisReply& reply, clock::time_point now) override;
     void on_break(const std::string&) override
@@ -98,10 +112,8 @@ private:
     }
     void on_refused(const redis_trouble& why) override
     {
-        if (why.kind == backend_error_kind::permanent) {
-            while (!channels_.empty())
-                fail(*channels_.begin()->second.waiters.front(), why);
-        }
+        if (why.kind == backend_error_kind::permanent)
+            fail_all(why);
     }
     void work(clock::time_point now) override
     {
@@ -128,9 +140,17 @@ private:
         w.trouble = redis_trouble{why.kind, lock_message(why.text, {}, w.key)};
         wake(w);
     }
+    void fail_all(const redis_trouble& why)
+    {
+        for (auto& [key, c] : channels_) {
+            while (redis_waiter* const w = c.waiters.front())
+                fail(*w, why);
+        }
+    }
 
     redis_commands& looks_;
     channel_map channels_; // by key
+    intrusive_list<channel, &channel::before, &channel::behind> unused_; // first to go first
     timer_heap timers_;
     std::deque<command> unanswered_;
     std::uint64_t last_number_ = 0; // of a command
@@ -149,7 +169,10 @@ inline void redis_subscriber::enlist(redis_waiter& w, clock::time_point now)
     auto found = channels_.find(w.key);
     if (found == channels_.end())
         found = channels_.emplace(std::string{w.key}, channel{}).first;
+    else if (found->second.waiters.empty())
+        unused_.erase(found->second);
     channel& c = found->second;
+    c.key = &found->first;
     c.waiters.push_back(w);
     w.at = redis_waiter::stage::subscribing;
     try {
@@ -172,20 +195,13 @@ inline void redis_subscriber::forget(redis_waiter& w) noexcept
     w.at = redis_waiter::stage::idle;
     disarm(w);
     looks_.forget(w.look);
-    const auto found = channels_.find(w.key);
-    found->second.waiters.erase(w);
-    if (!found->second.waiters.empty())
+    channel& c = channels_.find(w.key)->second;
+    c.waiters.erase(w);
+    if (!c.waiters.empty())
         return;
-    const bool subscribed = found->second.subscription != 0;
-    channels_.erase(found);
-    if (!ready() || !subscribed)
-        return;
-    try {
-        send_command(false, w.key, clock::now());
-    } catch (...) {
-        return; // without memory the subscription stays: what it brings is dropped
-    }
-    shared_.waker->wake();
+    c.until = clock::now() + lingers;
+    unused_.push_back(c);
+    shared_.waker->wake_by(c.until);
 }
 
 /// It goes when the I/O thread comes by. Returns: its number, from 1.
@@ -230,9 +246,15 @@ inline void redis_subscriber::looked(redis_waiter& w)
     arm(w, clock::now() + (std::min)(left, longest_sleep));
 }
 
-/// The time of some who wait is up.
+/// The time of some who wait is up, or that of channels for which nobody does.
 inline void redis_subscriber::on_time(clock::time_point now)
 {
+    for (channel* c = unused_.front(); c && c->until <= now; c = unused_.front()) {
+        if (ready() && c->subscription != 0)
+            send_command(false, *c->key, now);
+        unused_.erase(*c);
+        channels_.erase(channels_.find(*c->key));
+    }
     while (!timers_.empty() && timers_.front()->due <= now) {
         redis_waiter& w = static_cast<redis_waiter::alarm&>(*timers_.front()).self;
         if (w.at != redis_waiter::stage::subscribing)
@@ -321,9 +343,11 @@ inline void redis_subscriber::not_allowed(const command& c, const redis_trouble&
 
 inline void redis_subscriber::released(std::string_view key)
 {
-    // The last one to go takes the channel with it.
-    for (auto found = channels_.find(key); found != channels_.end(); found = channels_.find(key))
-        wake(*found->second.waiters.front());
+    const auto found = channels_.find(key);
+    if (found == channels_.end())
+        return;
+    while (redis_waiter* const w = found->second.waiters.front())
+        wake(*w);
 }
 
 inline void redis_subscriber::arm(redis_waiter& w, clock::time_point when) noexcept
