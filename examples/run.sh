@@ -7,6 +7,8 @@ usage: examples/run.sh                      the bank, with the transfers that co
        examples/run.sh FILE                 the bank, with transfers of your own
        examples/run.sh redis                two processes and a key in a Redis server; one is killed.
                                             The server is started for that, and stopped again
+       examples/run.sh web                  two web services, of cpp-httplib and of Boost.Beast: payments
+                                            for one account come in turn, in one process and in two
        examples/run.sh NAME [ARGUMENT...]   the example of that name
        examples/run.sh all                  every example, one after another
 
@@ -34,19 +36,21 @@ case ${1:-} in
 esac
 
 name=${1:-}
-if [[ -z $name || $name == all || -f $root/examples/$name.cpp ]]; then
+if [[ -z $name || $name == all || $name == web || -f $root/examples/$name.cpp ]]; then
     shift $(($# > 0))
 else
     name=bank # and the arguments are for it
 fi
 
 packages=(g++ cmake ninja-build libfmt-dev)
-[[ $name != redis* && $name != all ]] || packages+=(libhiredis-dev redis-server)
+[[ ! $name =~ ^(redis|web$|payments_|all$) ]] || packages+=(libhiredis-dev redis-server)
+[[ ! $name =~ ^(web$|payments_|all$) ]] || packages+=(curl pkg-config libcpp-httplib-dev libboost1.81-dev)
 "$root/tests/support/install.sh" "${packages[@]}" || exit 2
 mkdir -p "$build"
 targets=("example_$name")
 [[ $name != all ]] || targets=(all)
 [[ -n $name ]] || targets=(example_bank example_lease_demo)
+[[ $name != web ]] || targets=(example_payments_httplib example_payments_beast)
 echo "building" >&2
 if ! { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAMUX_BUILD_TESTS=OFF \
     -DAMUX_BUILD_EXAMPLES=ON && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1; then
@@ -62,14 +66,23 @@ if [[ -z $name ]]; then
     exec "$build/examples/lease_demo"
 fi
 
-# command_of NAME: an example of Redis runs beside a server of its own.
+if [[ $name == web ]]; then
+    for service in payments_httplib payments_beast; do
+        "$root/examples/web.sh" "$build/examples/$service" || exit
+        echo
+    done
+    exit
+fi
+
+# command_of NAME [ARGUMENT...]: an example of Redis runs beside a server of its own, a service without a port with clients.
 command_of() {
     command=("$build/examples/$1")
+    [[ $1 != payments_* || $# -gt 1 ]] || command=("$root/examples/web.sh" "${command[@]}")
     [[ $1 != redis* ]] || command=("$root/examples/with_redis.sh" "${command[@]}")
 }
 
 if [[ $name != all ]]; then
-    command_of "$name"
+    command_of "$name" "$@"
     exec "${command[@]}" "$@"
 fi
 
