@@ -45,6 +45,7 @@ fi
 packages=(g++ cmake ninja-build libfmt-dev)
 [[ ! $name =~ ^(redis|web$|payments_|all$) ]] || packages+=(libhiredis-dev redis-server)
 [[ ! $name =~ ^(web$|payments_|all$) ]] || packages+=(curl pkg-config libcpp-httplib-dev libboost1.81-dev)
+[[ $name != asio* && $name != all ]] || packages+=(libboost1.81-dev)
 "$root/tests/support/install.sh" "${packages[@]}" || exit 2
 mkdir -p "$build"
 targets=("example_$name")

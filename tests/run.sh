@@ -166,12 +166,12 @@ run_leg() {
         redis)
             # Apart from asan, since g++ takes five times as long for them.
             compiler_leg redis 0.2 clang++-19 "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
--fsanitize=address,undefined -fno-sanitize-recover=all" "-DAMUX_TEST_FOLDERS=redis;redis/faults"
+-fsanitize=address,undefined -fno-sanitize-recover=all" "-DAMUX_TEST_FOLDERS=redis;redis/faults;asio"
             ;;
         schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
         # The tests in the other folders have one thread.
         tsan) compiler_leg tsan 0.2 clang++-19 "-O1 -g1 -fsanitize=thread" \
-            "-DAMUX_TEST_FOLDERS=stress;redis;redis/faults;web" \
+            "-DAMUX_TEST_FOLDERS=stress;redis;redis/faults;asio;web" \
             -DAMUX_TEST_RANDOM_FAULTS=OFF ;;
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
