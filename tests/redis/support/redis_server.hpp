@@ -24,6 +24,7 @@
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,16 +79,16 @@ public:
             if (args_[n] == "--requirepass")
                 password_ = args_[n + 1];
         }
-        // Below the ports that the kernel hands out by itself: none of those is between a kill and a restart
-        // taken by some connection.
-        std::random_device seed;
-        std::uniform_int_distribution<int> any_port{20'000, 32'000};
-        for (int attempt = 0; attempt < 50; ++attempt) {
-            port_ = any_port(seed);
-            if (launch())
-                return;
-        }
-        throw std::runtime_error("redis-server does not start:\n" + log());
+        start();
+    }
+    /// A Sentinel, with this in its configuration file.
+    struct sentinel {
+        std::string configuration;
+    };
+    explicit redis_server(const sentinel& s)
+    {
+        std::ofstream{configuration()} << s.configuration;
+        start();
     }
     redis_server(const redis_server&) = delete;
     redis_server& operator=(const redis_server&) = delete;
@@ -132,8 +133,9 @@ public:
     }
     redis_answer run(const std::vector<std::string>& words)
     {
-        if (!connection_)
-            connect();
+        char byte = 0;
+        if (!connection_ || recv(connection_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+            connect(); // for the first time, or since it was closed: a write would be a signal
         std::vector<const char*> data;
         std::vector<std::size_t> sizes;
         for (const auto& w : words) {
@@ -191,6 +193,22 @@ private:
         }
     }
 
+    std::filesystem::path configuration() const { return folder_.path() / "configuration"; }
+
+    void start()
+    {
+        // Below the ports that the kernel hands out by itself: none of those is between a kill and a restart
+        // taken by some connection.
+        std::random_device seed;
+        std::uniform_int_distribution<int> any_port{20'000, 32'000};
+        for (int attempt = 0; attempt < 50; ++attempt) {
+            port_ = any_port(seed);
+            if (launch())
+                return;
+        }
+        throw std::runtime_error("redis-server does not start:\n" + log());
+    }
+
     /// False when the process has ended by itself: mostly since the port is taken.
     bool launch()
     {
@@ -217,6 +235,8 @@ private:
                                        "--enable-debug-command",
                                        "yes"};
         words.insert(words.end(), args_.begin(), args_.end());
+        if (std::filesystem::exists(configuration()))
+            words.insert(words.begin() + 1, {configuration().string(), "--sentinel"});
         std::vector<char*> argv;
         for (auto& w : words)
             argv.push_back(w.data());

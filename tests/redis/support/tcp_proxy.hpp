@@ -60,6 +60,9 @@ public:
         thread_.join();
     }
 
+    /// New connections go to another server.
+    void lead_to(int server_port) { server_port_ = server_port; }
+
     int port() const { return port_; }
     std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
 
@@ -362,7 +365,7 @@ private:
         }
     }
 
-    const int server_port_;
+    std::atomic<int> server_port_;
     int port_ = 0;
     descriptor listener_;
     wake_up wake_;
