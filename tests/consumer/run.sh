@@ -69,6 +69,27 @@ with_pkg_config() {
         g++ -std=c++20 -Wall -Wextra -Werror $flags "$@" -o "$work/plain" && "$work/plain"
 }
 
+# web_project NAME: the project of docs/web.md as it stands there, built, started, and asked.
+web_project() {
+    local build=$work/$1 port=$((20000 + RANDOM % 12000)) service reply=
+    cmake -S "$here/$1" -B "$build" -G Ninja -DCMAKE_PREFIX_PATH="$work/installed" &&
+        cmake --build "$build" || return
+    "$build/payments" $port &
+    service=$!
+    for _ in {1..100}; do
+        { exec 3<>/dev/tcp/127.0.0.1/$port; } 2>/dev/null && break
+        sleep 0.1
+    done
+    printf '%s\r\n' 'POST /payments HTTP/1.1' 'Host: here' 'Connection: close' 'Content-Length: 9' \
+        'Content-Type: application/x-www-form-urlencoded' '' >&3
+    printf 'account=7' >&3
+    reply=$(timeout 20 cat <&3)
+    exec 3>&-
+    kill $service
+    echo "$reply"
+    [[ $reply == *" 200 OK"*"paid"* ]]
+}
+
 # Headers that are used but were left out of CMakeLists.txt are missing from the installation.
 same_headers() {
     diff -r "$root/include" "$work/installed/include"
@@ -118,6 +139,9 @@ must_say "amux::redis without hiredis, subdirectory: no such target, and why" \
     "libhiredis-dev.*not found" \
     project no-redis-sub -DHOW=subdirectory -DCOMPONENT=redis $no_hiredis
 must "the other targets without hiredis" project no-hiredis -DHOW=subdirectory $no_fmt $no_hiredis
+for library in httplib beast; do
+    must "the page's web service, $library" web_project web_$library
+done
 must_say "the tests need Catch2 3, and say which was found" \
     "Catch2 3 or newer \(found: '2\.13\.9'\)\..*-DAMUX_FETCH_DEPS=ON downloads them" \
     tests_with_old_catch2
