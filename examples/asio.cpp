@@ -69,7 +69,7 @@ public:
 
     void start(std::string user)
     {
-        const auto done = [this](std::exception_ptr error, const mux_type::guard& guard) {
+        const auto done = [this](const std::exception_ptr& error, const mux_type::guard& guard) {
             outcome = error ? "cancelled" : guard.owns_lock() ? "saved" : "?";
         };
         amux::async_lock(
@@ -150,9 +150,9 @@ int main()
         const auto held = carts.try_lock("ada");
         asio::steady_timer deadline{io, 5ms};
         asio::co_spawn(io, add_soon(carts, "ada", items),
-                       [&](std::exception_ptr, bool added) { soon = added; });
+                       [&](const std::exception_ptr&, bool added) { soon = added; });
         asio::co_spawn(io, add_before(carts, "ada", items, deadline),
-                       [&](std::exception_ptr, bool added) { before = added; });
+                       [&](const std::exception_ptr&, bool added) { before = added; });
         one.start("ada");
         one.cancel();
         io.restart();

@@ -78,6 +78,25 @@ TEST_CASE("asio_scheduler: timers run by due time, equal ones in order of arming
     CHECK(loop.now() >= start + 40ms);
 }
 
+TEST_CASE("asio_scheduler: a timer that is due before the one that is armed comes in time",
+          "[asio_scheduler]")
+{
+    asio::io_context io;
+    amux::asio_scheduler loop{io.get_executor()};
+    std::string log;
+    support::recorded late{'l', log};
+    support::recorded soon{'s', log};
+    const auto start = loop.now();
+    loop.schedule_at(start + 10min, late);
+    io.run_one(); // it is armed
+    loop.schedule_at(start + 5ms, soon);
+    while (log.empty() && loop.now() < start + 1min)
+        io.run_one_for(1min);
+    CHECK(log == "s");
+    CHECK(loop.now() < start + 1min);
+    CHECK(loop.cancel(late));
+}
+
 TEST_CASE("asio_scheduler: what is cancelled does not run, and keeps nobody in run",
           "[asio_scheduler]")
 {
@@ -157,7 +176,8 @@ TEST_CASE("asio_scheduler: over a pool its nodes run one at a time, and none is 
             auto& self = static_cast<counting&>(n);
             if (self.inside.fetch_add(1) != 0)
                 self.together = true;
-            ++self.ran;
+            if (++self.ran % 64 == 0)
+                std::this_thread::yield();
             self.inside.fetch_sub(1);
         }
         std::atomic<int>& inside;

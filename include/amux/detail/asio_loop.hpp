@@ -77,8 +77,8 @@ public:
             ready_.erase(n);
         } else if (n.queue == &timers_) {
             timers_.erase(n);
-            if (armed_ &&
-                timers_.empty()) // a turn disarms it, so that it keeps no `run()` from its end
+            // A turn disarms it, so that it keeps no `run()` from its end.
+            if (armed_ && timers_.empty())
                 request_turn(lock);
         } else {
             return false;

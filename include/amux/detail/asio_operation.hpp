@@ -223,7 +223,7 @@ public:
     }
     promise_type(const promise_type&) = delete;
     promise_type& operator=(const promise_type&) = delete;
-    ~promise_type()
+    ~promise_type() // NOLINT(modernize-use-override): one of the two bases has no virtual one
     {
         if (list_)
             list_->remove(*this);
