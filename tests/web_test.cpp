@@ -239,6 +239,24 @@ TEST_CASE("web: a client that has gone is not served", "[web]")
     CHECK(b.store.size() == 0);
 }
 
+TEST_CASE("web: a client that goes between the grant and the handler is not served", "[web]")
+{
+    lease_bench b;
+    amux::manual_event_loop here; // where the request is served
+    const auto lock = hold_for_request(b.locks, account_of);
+    std::stop_source closed;
+    asked<web_hold> first{here, lock.begin(request{"7"}, closed.get_token())};
+    here.run_ready();
+    b.pass();
+    REQUIRE(b.store.size() == 1);
+    closed.request_stop();
+    here.run_ready();
+    REQUIRE(first.state() == "done");
+    CHECK_FALSE(first.value());
+    b.pass();
+    CHECK(b.store.size() == 0);
+}
+
 TEST_CASE("web: a client that goes while the handler works ends no lease, unless told to", "[web]")
 {
     lease_bench b;
