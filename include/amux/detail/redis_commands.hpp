@@ -190,12 +190,10 @@ inline void redis_commands::on_time(clock::time_point now)
             if (op->deadline > now)
                 break;
             list->erase(*op);
-            if (ready())
+            if (last_trouble().text.empty())
                 fail(*op, backend_error_kind::not_applied,
-                     "the Redis server at " + shared_.settings.where() + " takes no requests");
-            else if (last_trouble().text.empty())
-                fail(*op, backend_error_kind::not_applied,
-                     "connect to " + shared_.settings.where() + ": not in time");
+                     "the Redis server at " + shared_.settings.where() +
+                         " has not taken the request in time");
             else
                 fail(*op, last_trouble().kind, last_trouble().text);
         }

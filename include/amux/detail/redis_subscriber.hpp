@@ -292,7 +292,8 @@ inline std::string redis_subscriber::on_reply(const redisReply& reply, clock::ti
         released(name);
         return {};
     }
-    if (unanswered_.empty() || unanswered_.front().key != name)
+    if (unanswered_.empty() || unanswered_.front().key != name ||
+        what != (unanswered_.front().subscribes ? "subscribe" : "unsubscribe"))
         return "the server has answered what nobody has asked";
     const command c = std::move(unanswered_.front());
     unanswered_.pop_front();
