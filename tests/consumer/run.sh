@@ -127,6 +127,10 @@ must "amux::format, installed" project format "${package[@]}" -DCOMPONENT=format
 must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DCOMPONENT=format
 must_say "amux::format without fmt names the package" "libfmt-dev" \
     project no-fmt "${package[@]}" -DCOMPONENT=format $no_fmt
+must "amux::asio, installed" project asio "${package[@]}" -DCOMPONENT=asio
+must "amux::asio, subdirectory" project asio-sub -DHOW=subdirectory -DCOMPONENT=asio
+must_say "amux::asio without Boost names the package" "libboost1.81-dev" \
+    project no-asio "${package[@]}" -DCOMPONENT=asio -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON
 must "amux::redis, installed" project redis "${package[@]}" -DCOMPONENT=redis
 must "amux::redis, subdirectory" project redis-sub -DHOW=subdirectory -DCOMPONENT=redis
 must "redis_backend, pkg-config and -lhiredis" with_pkg_config "$here/redis.cpp" -lhiredis

@@ -73,17 +73,16 @@ public:
     bool cancel(node& n) noexcept
     {
         unique_lock lock{mutex_};
-        if (n.queue == &ready_) {
+        if (n.queue == &ready_)
             ready_.erase(n);
-        } else if (n.queue == &timers_) {
+        else if (n.queue == &timers_)
             timers_.erase(n);
-            // A turn disarms it, so that it keeps no `run()` from its end.
-            if (armed_ && timers_.empty())
-                request_turn(lock);
-        } else {
+        else
             return false;
-        }
         n.queue = nullptr;
+        // A turn disarms the timer, so that it keeps no `run()` from its end.
+        if (armed_ && timers_.empty())
+            request_turn(lock);
         return true;
     }
 
