@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -216,8 +217,8 @@ inline void redis_commands::write_queued(clock::time_point now)
         }
         pop_waiting();
         // One that is asked again is due before those in front of it, and answered after them: so they are due then.
-        for (auto c = unanswered_.rbegin(); c != unanswered_.rend() && c->deadline > op->deadline;
-             ++c)
+        for (auto c = std::next(unanswered_.rbegin());
+             c != unanswered_.rend() && c->deadline > op->deadline; ++c)
             c->deadline = op->deadline;
         op->where = redis_operation::place::sent;
     }

