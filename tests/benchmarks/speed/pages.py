@@ -35,9 +35,10 @@ GRIDS = {
                  [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes", *FOREIGN]),
     "hand-over": ([f"hand-over, {n}" for n in WAITERS],
                   [*MUXES, "floor", *UNKEYED, "map of coroutine mutexes", *FOREIGN]),
-    "two threads": (["two threads, disjoint keys", "two threads, same key"],
+    "two threads": ([f"two threads, {keys}, {d}" for keys in ("disjoint keys", "same key")
+                     for d in ("near", "far")],
                     [MUXES[0], "asyncmux, try_lock until it is free", "floor, 16 shards",
-                     "floor, 64 shards", "one atomic counter", "map of std::mutex", TBB]),
+                     "floor, 64 shards", "a line there and back", "map of std::mutex", TBB]),
     "whole mux": ([*[f"whole mux, {n} keys tracked" for n in ("0", "1k", "100k")],
                    *[f"whole mux shared, {n} keys held" for n in ("1k", "100k")]],
                   [*MUXES, UNKEYED[0]]),
