@@ -150,6 +150,8 @@ private:
         a.prepare_payload();
         if (r.target() == "/throws")
             throw std::runtime_error{"the bank is closed"};
+        if (r.target() == "/closed")
+            throw amux::lock_closed_error{"another lock"};
         if (r.target().starts_with("/loses")) {
             amux::sync_wait(store.release(h.lease()->key(), h.lease()->token()));
             soon([&] { return !amux::sync_wait(h.lease()->verify()); });
@@ -312,6 +314,7 @@ TEST_CASE("beast: a handler that throws gives the lease back", "[web][beast]")
 {
     service s;
     CHECK(http_client{s.port()}.post("/throws", "7").status == 0); // the session's affair
+    CHECK(http_client{s.port()}.post("/closed", "7").status == 0); // but the lease is held
     CHECK(soon([&] { return s.store.size() == 0; }));
     CHECK(http_client{s.port()}.post("/payments", "7").status == 200);
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file a request could wait for ever for a client that has gone, or be taken from one that has not.
+#include <amux/connection_watch.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace std::chrono_literals;
+using amux::connection_watch;
+
+namespace {
+
+struct connection {
+    connection() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0); }
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    ~connection()
+    {
+        hang_up();
+        ::close(ends[1]);
+    }
+    void hang_up()
+    {
+        if (ends[0] >= 0)
+            ::close(std::exchange(ends[0], -1));
+    }
+    void send(char c) { REQUIRE(::write(ends[0], &c, 1) == 1); }
+    int here() const { return ends[1]; }
+
+    std::array<int, 2> ends{};
+};
+
+bool soon(const std::stop_token& told)
+{
+    for (int n = 0; n != 10'000 && !told.stop_requested(); ++n)
+        std::this_thread::sleep_for(2ms);
+    return told.stop_requested();
+}
+
+} // namespace
+
+TEST_CASE("connection_watch: whoever hangs up is noticed, whoever does not is left alone", "[web]")
+{
+    connection_watch watch;
+    connection gone;
+    connection stays;
+    const auto first = watch.watch(gone.here());
+    const auto second = watch.watch(stays.here());
+    gone.send('x'); // what is not read does not hide it
+    stays.send('x');
+    gone.hang_up();
+    CHECK(soon(first.token()));
+    CHECK_FALSE(second.token().stop_requested());
+    stays.hang_up();
+    CHECK(soon(second.token()));
+}
+
+TEST_CASE("connection_watch: one that has only ended its sending counts as gone", "[web]")
+{
+    connection_watch watch;
+    connection c;
+    const auto watched = watch.watch(c.here());
+    REQUIRE(::shutdown(c.ends[0], SHUT_WR) == 0);
+    CHECK(soon(watched.token()));
+}
+
+TEST_CASE("connection_watch: a watch ends, and the number of its socket may be used again", "[web]")
+{
+    connection_watch watch;
+    std::stop_token first;
+    connection a;
+    {
+        const auto watched = watch.watch(a.here());
+        first = watched.token();
+    }
+    const auto again = watch.watch(a.here());
+    a.hang_up();
+    CHECK(soon(again.token()));
+    CHECK_FALSE(first.stop_requested());
+}
+
+TEST_CASE("connection_watch: what cannot be watched never stops", "[web]")
+{
+    connection_watch watch;
+    connection c;
+    const auto watched = watch.watch(c.here());
+    const auto twice = watch.watch(c.here());
+    const auto none = watch.watch(-1);
+    CHECK(watched.token().stop_possible());
+    CHECK_FALSE(twice.token().stop_possible());
+    CHECK_FALSE(none.token().stop_possible());
+    c.hang_up();
+    CHECK(soon(watched.token()));
+}
+
+TEST_CASE("connection_watch: the program has one, as long as somebody uses it", "[web]")
+{
+    const auto one = connection_watch::shared();
+    CHECK(connection_watch::shared() == one);
+}
+
+TEST_CASE("connection_watch: without a descriptor to be had it says so", "[web]")
+{
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int next = ::fcntl(0, F_DUPFD, 0); // the lowest number that is free
+    REQUIRE(next > 0);
+    ::close(next);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    bool threw = false;
+    try {
+        const connection_watch watch;
+    } catch (const std::system_error&) {
+        threw = true;
+    }
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(threw);
+}
