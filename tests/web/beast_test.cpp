@@ -124,8 +124,11 @@ private:
                 continue;
             }
             const auto pay = [&](web_hold& h) { return handle(r, h); };
-            const route& way = r.target() == "/once"         ? once_
-                               : r.target() == "/at_once"    ? at_once_
+            if (r.target() == "/once") { // on the socket itself
+                keep = co_await once_.serve(stream.socket(), r, pay);
+                continue;
+            }
+            const route& way = r.target() == "/at_once"      ? at_once_
                                : r.target() == "/short_wait" ? short_wait_
                                                              : wait_;
             keep = co_await way.serve(stream, r, pay);

@@ -79,6 +79,16 @@ public:
                         lose(h);
                         a.status = 202;
                     }));
+        server.Post("/loses_and_streams",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        lose(h);
+                        a.set_chunked_content_provider("text/plain",
+                                                       [](std::size_t, httplib::DataSink& sink) {
+                                                           sink.write("paid", 4);
+                                                           sink.done();
+                                                           return true;
+                                                       });
+                    }));
         server.Post("/chunks",
                     amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold&) {
                         a.set_chunked_content_provider(
@@ -242,6 +252,18 @@ TEST_CASE("httplib: a client that hangs up while it waits leaves the line", "[we
     CHECK(s.paid_slowly == 1);
 }
 
+TEST_CASE("httplib: a thread that has served other connections finds the one at hand",
+          "[web][httplib]")
+{
+    service s;
+    for (int n = 0; n != 100; ++n) // many for each thread
+        REQUIRE(http_client{s.port}.post("/payments", "7").status == 200);
+    hold_slow(s).hang_up();
+    CHECK(soon([&] { return s.told_closed.load(); }));
+    s.go = true;
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
 TEST_CASE("httplib: a client that hangs up is told to the handler, which keeps the lease",
           "[web][httplib]")
 {
@@ -290,6 +312,7 @@ TEST_CASE("httplib: a lease that is lost is answered with 500, unless the handle
     CHECK(extended.status == 500);
     CHECK(extended.body == lost.body);
     CHECK(c.post("/loses_and_answers", "7").status == 202);
+    CHECK(c.post("/loses_and_streams", "7").body == "paid");
 }
 
 TEST_CASE("httplib: requests of one connection are locked one after another", "[web][httplib]")
