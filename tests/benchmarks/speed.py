@@ -10,8 +10,8 @@ process of its own; as root it installs the Debian packages that this needs. Pri
 of the samples, and the ratio where there is a goal. A lone time means nothing on a machine that is
 shared; the contenders of a row are measured in turn, so their ratios do.
 
-All rows together also go to speed/COMPILER.json below build/. From those of g++ and clang++-19
---write-docs makes the tables and plots of docs/performance.md.
+What was measured last of each row stands in speed/COMPILER.json below build/. From those of g++ and
+clang++-19 --write-docs makes the tables and plots of docs/performance.md.
 """
 import argparse
 import json
@@ -80,6 +80,13 @@ def show(lines):
     print(flush=True)
 
 
+def with_new(known, lines):
+    """`lines` in the place of those of the same rows, else at the end."""
+    rows = {line["row"] for line in lines}
+    at = next((n for n, line in enumerate(known) if line["row"] in rows), len(known))
+    return known[:at] + lines + [line for line in known[at:] if line["row"] not in rows]
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -90,14 +97,14 @@ def main():
     asked = options.parse_args()
     if asked.write_docs:
         return pages.write({name: BUILD / f"{name}.json" for name in ("g++", "clang++-19")})
-    everything = []
+    result = BUILD / f"{asked.compiler}.json"
+    known = pages.read(result)
     for lines in measure(asked.compiler, asked.patterns, asked.rounds):
+        if not any("median" in line for line in lines):
+            continue  # nothing worth keeping, such as of two threads that never ran at a time
         show(lines)
-        everything += lines
-    if not asked.patterns:
-        result = BUILD / f"{asked.compiler}.json"
-        result.write_text("".join(json.dumps(line) + "\n" for line in everything))
-        print(f"written: {result}")
+        known = with_new(known, lines)
+        result.write_text("".join(json.dumps(line) + "\n" for line in known))
     return None
 
 

@@ -59,6 +59,10 @@ def number(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def values_of(lines):
     """{row: {contender: median}}."""
     values = {}
@@ -129,9 +133,9 @@ def instructions():
 def write(files):
     results = {}
     for compiler, path in files.items():
-        if not path.exists():
+        results[compiler] = read(path)
+        if not results[compiler]:
             sys.exit(f"there is no {path}: run speed.py --compiler {compiler}")
-        results[compiler] = [json.loads(line) for line in path.read_text().splitlines()]
     lines = next(iter(results.values()))
     values = values_of(lines)
 
