@@ -12,7 +12,7 @@ Legs, in order:
   clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
   coverage   what the leg clang19 has run of include/: nothing is left out without a reason in words
   asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
-  redis      clang 19 -O0, the same sanitizers: the tests against a Redis server, and a minute of random faults
+  redis      clang 19 -O0, the same sanitizers: those of Asio and of a Redis server, and a minute of random faults
   schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
   checks     layers, format, doc snippets and links, contracts, headers alone, instruction counts,
@@ -154,7 +154,7 @@ run_leg() {
             LLVM_PROFILE_FILE=$build_root/clang19/profile/%m%c.profraw \
                 compiler_leg clang19 0.5 clang++-19 "-O0 -D_GLIBCXX_ASSERTIONS -fprofile-instr-generate \
 -fcoverage-mapping -fprofile-update=atomic -mllvm -runtime-counter-relocation" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;redis/faults;web" -DAMUX_TEST_RANDOM_FAULTS=OFF
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;redis/faults;asio;web" -DAMUX_TEST_RANDOM_FAULTS=OFF
             ;;
         coverage) script_leg coverage python3 tests/coverage/report.py ;;
         asan)

@@ -222,6 +222,25 @@ TEST_CASE("asio_scheduler: posting and timers allocate nothing", "[asio_schedule
     CHECK(log.size() == 22);
 }
 
+TEST_CASE("asio_scheduler: what does not fit in its memory, or comes twice, is taken from the heap",
+          "[asio_scheduler]")
+{
+    const auto memory = std::make_shared<amux::detail::asio_memory>();
+    amux::detail::asio_allocator<char> a{memory};
+    amux::detail::asio_allocator<int> same{a};
+    CHECK(same == a);
+    CHECK_FALSE(same == amux::detail::asio_allocator<int>{nullptr});
+    char* const own = a.allocate(100);
+    char* const second = a.allocate(100);
+    char* const large = a.allocate(100'000);
+    CHECK(own != second);
+    a.deallocate(own, 100);
+    CHECK(a.allocate(1) == own);
+    a.deallocate(own, 1);
+    a.deallocate(second, 100);
+    a.deallocate(large, 100'000);
+}
+
 TEST_CASE("asio_scheduler: destroyed, it runs nothing any more, and its tasks are gone",
           "[asio_scheduler]")
 {

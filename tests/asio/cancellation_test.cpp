@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a lock may be lost, or a handler called twice or never, when an operation of Asio is cancelled.
 #include "asio/support/library.hpp"
+#include "support/scale.hpp"
 
 #include <amux/amux.hpp>
 
@@ -302,6 +303,84 @@ TEST_CASE("asio cancellation: a lock or a timer, whichever comes first; the lock
         CHECK(won < 2);
     }
     CHECK(mux.tracked_keys() == 0);
+}
+
+TEST_CASE("asio cancellation: of a group of locks each is in the result, or was never taken",
+          "[asio][cancellation]")
+{
+    mux_type mux;
+    asio::io_context io;
+    auto guard = mux.try_lock("b");
+    std::array<std::size_t, 3> order{};
+    std::array<bool, 3> owned{};
+    const bool all_free = GENERATE(true, false);
+    if (all_free)
+        guard.unlock();
+    asio::experimental::make_parallel_group(mux.lock("a"), mux.lock("b"), mux.lock("c"))
+        .async_wait(asio::experimental::wait_for_one{},
+                    asio::bind_executor(io, [&](std::array<std::size_t, 3> o, std::exception_ptr,
+                                                guard_type a, std::exception_ptr, guard_type b,
+                                                std::exception_ptr, guard_type c) {
+                        order = o;
+                        owned = {a.owns_lock(), b.owns_lock(), c.owns_lock()};
+                        CHECK(mux.tracked_keys() == (all_free ? 3 : 2) + (guard ? 1 : 0));
+                    }));
+    support::run(io);
+    CHECK(owned[order[0]]);
+    CHECK(owned[1] == all_free);
+    guard = {};
+    CHECK(mux.tracked_keys() == 0);
+}
+
+TEST_CASE("asio cancellation: when the mux closes all who wait are told, in order",
+          "[asio][cancellation]")
+{
+    mux_type mux;
+    asio::io_context io;
+    std::string log;
+    request a{io, log, 'a'};
+    request b{io, log, 'b'};
+    request c{io, log, 'c'};
+    auto guard = mux.try_lock("k");
+    amux::async_lock(mux, "k", a.handler());
+    amux::async_lock(mux, b.handler());
+    amux::async_lock_shared(mux, "k", c.handler());
+    mux.close();
+    support::run(io);
+    CHECK(log == "[a][b][c]");
+    for (const request* r : {&a, &b, &c})
+        CHECK(r->t.failed_with<amux::lock_closed_error>());
+    CHECK(guard.owns_lock());
+}
+
+TEST_CASE("asio cancellation: a long line is served, and cancelled, on a small stack",
+          "[asio][cancellation]")
+{
+    amux::asyncmux<int> mux;
+    asio::io_context io;
+    const int count = support::scaled(50'000);
+    const auto work = [](amux::asyncmux<int>& m, int& served) -> asio::awaitable<void> {
+        const auto guard = co_await m.lock(1);
+        ++served;
+    };
+    int served = 0;
+    auto guard = mux.try_lock(1);
+    for (int i = 0; i != count; ++i)
+        asio::co_spawn(io, work(mux, served), asio::detached);
+    io.poll();
+    guard.unlock();
+    support::run(io);
+    CHECK(served == count);
+
+    std::stop_source stop;
+    int told_of_it = 0;
+    guard = mux.try_lock(1);
+    const auto handler = [&](const std::exception_ptr& e, const auto&) { told_of_it += e ? 1 : 0; };
+    for (int i = 0; i != count; ++i)
+        mux.lock(1, stop.get_token())(asio::bind_executor(io, handler));
+    stop.request_stop();
+    support::run(io);
+    CHECK(told_of_it == count);
 }
 
 TEST_CASE("asio cancellation: with the context go its requests, and the lock goes on",

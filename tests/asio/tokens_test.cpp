@@ -8,9 +8,13 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -46,6 +50,57 @@ struct counting_allocator {
     bool operator==(const counting_allocator&) const = default;
 
     int* live;
+};
+
+/// Keeps what it is to run, and tells nobody of a context.
+struct plain_executor {
+    struct job {
+        virtual ~job() = default;
+        virtual void run() = 0;
+    };
+    using queue = std::deque<std::unique_ptr<job>>;
+
+    template <class F>
+    void execute(F f) const
+    {
+        struct one : job {
+            explicit one(F g) : function{std::move(g)} {}
+            void run() override { function(); }
+            F function;
+        };
+        jobs->push_back(std::make_unique<one>(std::move(f)));
+    }
+    static constexpr asio::execution::blocking_t query(asio::execution::blocking_t::never_t)
+    {
+        return asio::execution::blocking.never;
+    }
+    bool operator==(const plain_executor&) const = default;
+
+    queue* jobs;
+};
+
+void run(plain_executor::queue& jobs)
+{
+    for (; !jobs.empty(); jobs.pop_front())
+        jobs.front()->run();
+}
+
+/// A key that cannot be copied any more, once that is said.
+struct fragile_key {
+    explicit fragile_key(bool& b) : broken{&b} {}
+    fragile_key(const fragile_key& other) : broken{other.broken}
+    {
+        if (*broken)
+            throw std::length_error{"no copy"};
+    }
+    fragile_key(fragile_key&&) noexcept = default;
+    fragile_key& operator=(fragile_key&&) noexcept = default;
+    bool operator==(const fragile_key&) const = default;
+
+    bool* broken;
+};
+struct hash_of_fragile {
+    std::size_t operator()(const fragile_key&) const noexcept { return 1; }
 };
 
 asio::awaitable<void> lock_twice(mux_type& mux, std::string& log, char name)
@@ -95,6 +150,34 @@ TEST_CASE("asio: every form of a lock may be awaited directly", "[asio]")
         }
         const auto whole = co_await m.lock();
         CHECK_FALSE(m.try_lock("k").owns_lock());
+    };
+    support::run(io, work(mux));
+    CHECK(mux.tracked_keys() == 0);
+}
+
+TEST_CASE("asio: every function that takes a token locks what its name says", "[asio]")
+{
+    mux_type mux;
+    asio::io_context io;
+    const auto work = [](mux_type& m) -> asio::awaitable<void> {
+        const auto& token = asio::use_awaitable;
+        {
+            const auto all = co_await amux::async_lock_all(m, {"a", "b"}, token);
+            CHECK(m.tracked_keys() == 2);
+            CHECK_FALSE(m.try_lock_shared("b").owns_lock());
+            const auto none = co_await amux::async_try_lock_shared_for(m, "a", 1ms, token);
+            CHECK_FALSE(none.owns_lock());
+        }
+        {
+            const auto all = co_await amux::async_lock_all_shared(m, {"a", "b"}, token);
+            const auto beside = co_await amux::async_try_lock_shared_for(m, "a", 1min, token);
+            CHECK(beside.owns_lock());
+            CHECK_FALSE(m.try_lock("b").owns_lock());
+            const auto whole = co_await amux::async_lock_shared(m, token);
+            CHECK_FALSE(m.try_lock("c").owns_lock());
+        }
+        const auto whole = co_await amux::async_lock(m, token);
+        CHECK_FALSE(m.try_lock_shared("c").owns_lock());
     };
     support::run(io, work(mux));
     CHECK(mux.tracked_keys() == 0);
@@ -176,6 +259,41 @@ TEST_CASE("asio: an operation that waits keeps run from returning", "[asio]")
     support::run(io);
     CHECK(t.times == 1);
     CHECK(t.value.owns_lock());
+}
+
+TEST_CASE("asio: an executor that tells nobody of its context will do", "[asio]")
+{
+    mux_type mux{{.max_waiters = 1}};
+    plain_executor::queue jobs;
+    told first;
+    told second;
+    told third;
+    for (told* t : {&first, &second, &third})
+        amux::async_lock(mux, "k", asio::bind_executor(plain_executor{&jobs}, t->handler()));
+    run(jobs);
+    CHECK(first.value.owns_lock());
+    CHECK(second.times == 0);
+    CHECK(third.failed_with<amux::lock_queue_full_error>());
+    first.value.unlock();
+    CHECK(second.times == 0);
+    run(jobs);
+    CHECK(second.value.owns_lock());
+}
+
+TEST_CASE("asio: what is thrown when a request is made is given to its handler", "[asio]")
+{
+    amux::asyncmux<fragile_key, amux::multi_threaded, hash_of_fragile, std::equal_to<>> mux;
+    asio::io_context io;
+    bool broken = false;
+    const fragile_key key{broken};
+    auto guard = mux.try_lock();
+    broken = true;
+    support::told<decltype(guard)> t;
+    mux.lock(key)(asio::bind_executor(io, t.handler())); // would wait, with a copy
+    support::run(io);
+    CHECK(t.failed_with<std::length_error>());
+    guard.unlock();
+    CHECK(mux.tracked_keys() == 0);
 }
 
 TEST_CASE("asio: use_future gives the lock to a thread that blocks, or the error", "[asio]")
@@ -301,7 +419,13 @@ TEST_CASE("asio: a task is awaited in an awaitable, and is resumed where that ru
         throw std::runtime_error{"of the task"};
         co_return;
     };
+    int ended = 0;
+    const auto no_result = [](int& n) -> amux::task<> {
+        ++n;
+        co_return;
+    };
     const auto work = [&](mux_type& m) -> asio::awaitable<void> {
+        co_await no_result(ended);
         const int n = co_await child(m);
         CHECK(n == 1);
         const int result = co_await m.with_lock("k", [] { return 2; });
@@ -311,4 +435,5 @@ TEST_CASE("asio: a task is awaited in an awaitable, and is resumed where that ru
     auto guard = mux.try_lock("k");
     asio::post(io, [&] { guard.unlock(); });
     CHECK_THROWS_AS(support::run(io, work(mux)), std::runtime_error);
+    CHECK(ended == 1);
 }

@@ -32,10 +32,6 @@ struct asio_wait_traits {
         constexpr clock::duration piece = std::chrono::seconds{1};
         return d < piece ? d : piece;
     }
-    static clock::duration to_wait_duration(const clock::time_point& t) noexcept
-    {
-        return to_wait_duration(t - clock::now());
-    }
 };
 
 /// The queues of an `asio_scheduler`, and what empties them: one turn at a time, posted to the executor when there is

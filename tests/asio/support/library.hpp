@@ -7,6 +7,7 @@
 #if defined(AMUX_STANDALONE_ASIO)
 #include <asio.hpp>
 #include <asio/experimental/awaitable_operators.hpp>
+#include <asio/experimental/parallel_group.hpp>
 #include <system_error>
 namespace support {
 using system_error = std::system_error;
@@ -14,6 +15,7 @@ using system_error = std::system_error;
 #else
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/experimental/parallel_group.hpp>
 #include <boost/system/system_error.hpp>
 namespace asio = boost::asio;
 namespace support {
