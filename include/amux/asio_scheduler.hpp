@@ -34,6 +34,7 @@ public:
     /// Where its nodes run.
     using executor_type = Executor;
 
+    /// Of `ex`, such as that of an `io_context`, a strand, or a `thread_pool`.
     explicit asio_scheduler(const Executor& ex)
         : loop_{std::make_shared<detail::asio_loop<Executor>>(ex)}
     {}
@@ -43,6 +44,7 @@ public:
         loop_->close();
     }
 
+    /// What it was made of.
     executor_type get_executor() const noexcept { return loop_->executor(); }
 
     void post(node& n) noexcept override { loop_->post(n); }
