@@ -7,7 +7,7 @@ usage: report.py [--write-docs] [--all]
 Reads what the leg clang19 of tests/run.sh has left behind (so run that before), and prints a table. It fails when
 
   - a line with code in it, or an outcome of a condition, was never reached, and tests/coverage/reasons.txt does not say
-    why; up to 30 of them are only told, because a race may miss them in one run;
+    why; up to 15 of them are only told, because a race may miss them in one run;
   - a reason excuses nothing, or its line is not there any more;
   - the figures in docs/testing.md are wrong by more than half a point.
 
@@ -195,7 +195,7 @@ def docs(all_lines, all_outcomes, write):
 
 # What only a race of threads or sockets reaches may be missed by one run before it has a reason: a line, and the outcomes
 # on it. More is a change without tests.
-BY_CHANCE = 30
+BY_CHANCE = 15
 
 
 def main():

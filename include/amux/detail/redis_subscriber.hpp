@@ -97,11 +97,8 @@ private:
     void on_time(clock::time_point now) override;
     void on_up(clock::time_point now) override
     {
-        for (auto& [key, c] : channels_) {
-            c.subscription = 0;
-            if (!c.waiters.empty())
-                subscribe(key, c, now);
-        }
+        for (auto& [key, c] : channels_)
+            subscribe(key, c, now);
     }
     std::string on_reply(const redisReply& reply, clock::time_point now) override;
     void on_break(const std::string&) override

@@ -113,6 +113,20 @@ TEST_CASE("redis: a request that waits for a connection may be destroyed", "[red
     CHECK_FALSE(o.over);
 }
 
+TEST_CASE("redis: a request to a server that does not greet ends by its own limit",
+          "[redis][faults]")
+{
+    fake_server server{[](const words&) { return fake_answer{}; }};
+    amux::redis_options where = at(server);
+    where.command_timeout = 300ms; // to connect takes longer
+    redis_backend b{where};
+    event_loop loop;
+    outcome o;
+    loop.spawn(acquire(b, "k", o));
+    CHECK(ends(loop, o));
+    CHECK(o.trouble.find("has not taken the request in time") != std::string::npos);
+}
+
 TEST_CASE("redis: a request that is to be asked again outlives its connection", "[redis][faults]")
 {
     fake_server server{[](const words& command) {
