@@ -90,27 +90,42 @@ public:
     /// `Key&&` moves in, so that the description may outlive the expression. The template takes what only stands for a key,
     /// such as a view for a `std::string`, when hash and equality are transparent: no `Key` is made to look it up. The first
     /// two are no templates, so that braces, and whatever converts to a `Key`, still find them.
-    auto lock(stop_token s = {}) { return ask<exclusive>(whole, forever, s); }
-    auto lock(const Key& k, stop_token s = {}) { return ask<exclusive>(one(k), forever, s); }
-    auto lock(Key&& k, stop_token s = {}) { return ask<exclusive>(one(std::move(k)), forever, s); }
+    auto lock() { return ask<exclusive>(whole); }
+    auto lock(stop_token s) { return ask<exclusive>(whole, until(s)); }
+    auto lock(const Key& k) { return ask<exclusive>(one(k)); }
+    auto lock(const Key& k, stop_token s) { return ask<exclusive>(one(k), until(s)); }
+    auto lock(Key&& k) { return ask<exclusive>(one(std::move(k))); }
+    auto lock(Key&& k, stop_token s) { return ask<exclusive>(one(std::move(k)), until(s)); }
     template <class K>
         requires like_key<K>
-    auto lock(K&& k, stop_token s = {})
+    auto lock(K&& k)
     {
-        return ask<exclusive>(one(std::forward<K>(k)), forever, s);
+        return ask<exclusive>(one(std::forward<K>(k)));
+    }
+    template <class K>
+        requires like_key<K>
+    auto lock(K&& k, stop_token s)
+    {
+        return ask<exclusive>(one(std::forward<K>(k)), until(s));
     }
     /// As `lock`, together with other readers.
-    auto lock_shared(stop_token s = {}) { return ask<shared>(whole, forever, s); }
-    auto lock_shared(const Key& k, stop_token s = {}) { return ask<shared>(one(k), forever, s); }
-    auto lock_shared(Key&& k, stop_token s = {})
+    auto lock_shared() { return ask<shared>(whole); }
+    auto lock_shared(stop_token s) { return ask<shared>(whole, until(s)); }
+    auto lock_shared(const Key& k) { return ask<shared>(one(k)); }
+    auto lock_shared(const Key& k, stop_token s) { return ask<shared>(one(k), until(s)); }
+    auto lock_shared(Key&& k) { return ask<shared>(one(std::move(k))); }
+    auto lock_shared(Key&& k, stop_token s) { return ask<shared>(one(std::move(k)), until(s)); }
+    template <class K>
+        requires like_key<K>
+    auto lock_shared(K&& k)
     {
-        return ask<shared>(one(std::move(k)), forever, s);
+        return ask<shared>(one(std::forward<K>(k)));
     }
     template <class K>
         requires like_key<K>
-    auto lock_shared(K&& k, stop_token s = {})
+    auto lock_shared(K&& k, stop_token s)
     {
-        return ask<shared>(one(std::forward<K>(k)), forever, s);
+        return ask<shared>(one(std::forward<K>(k)), until(s));
     }
 
     /// The lock, now or not at all: no await. An empty guard means "not now"; nothing is left behind then. Not checked
@@ -141,84 +156,84 @@ public:
     template <class R, class P>
     auto try_lock_for(duration<R, P> d, stop_token s = {})
     {
-        return ask<exclusive>(whole, for_time(d), s);
+        return ask<exclusive>(whole, until(s, d));
     }
     template <class R, class P>
     auto try_lock_for(const Key& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<exclusive>(one(k), for_time(d), s);
+        return ask<exclusive>(one(k), until(s, d));
     }
     template <class R, class P>
     auto try_lock_for(Key&& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<exclusive>(one(std::move(k)), for_time(d), s);
+        return ask<exclusive>(one(std::move(k)), until(s, d));
     }
     template <class K, class R, class P>
         requires like_key<K>
     auto try_lock_for(K&& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<exclusive>(one(std::forward<K>(k)), for_time(d), s);
+        return ask<exclusive>(one(std::forward<K>(k)), until(s, d));
     }
     /// As `try_lock_for`, together with other readers.
     template <class R, class P>
     auto try_lock_shared_for(duration<R, P> d, stop_token s = {})
     {
-        return ask<shared>(whole, for_time(d), s);
+        return ask<shared>(whole, until(s, d));
     }
     template <class R, class P>
     auto try_lock_shared_for(const Key& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<shared>(one(k), for_time(d), s);
+        return ask<shared>(one(k), until(s, d));
     }
     template <class R, class P>
     auto try_lock_shared_for(Key&& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<shared>(one(std::move(k)), for_time(d), s);
+        return ask<shared>(one(std::move(k)), until(s, d));
     }
     template <class K, class R, class P>
         requires like_key<K>
     auto try_lock_shared_for(K&& k, duration<R, P> d, stop_token s = {})
     {
-        return ask<shared>(one(std::forward<K>(k)), for_time(d), s);
+        return ask<shared>(one(std::forward<K>(k)), until(s, d));
     }
 
     /// As `try_lock_for`, until a moment of the scheduler's clock.
     auto try_lock_until(clock::time_point t, stop_token s = {})
     {
-        return ask<exclusive>(whole, detail::wait_until{t}, s);
+        return ask<exclusive>(whole, until(s, t));
     }
     auto try_lock_until(const Key& k, clock::time_point t, stop_token s = {})
     {
-        return ask<exclusive>(one(k), detail::wait_until{t}, s);
+        return ask<exclusive>(one(k), until(s, t));
     }
     auto try_lock_until(Key&& k, clock::time_point t, stop_token s = {})
     {
-        return ask<exclusive>(one(std::move(k)), detail::wait_until{t}, s);
+        return ask<exclusive>(one(std::move(k)), until(s, t));
     }
     template <class K>
         requires like_key<K>
     auto try_lock_until(K&& k, clock::time_point t, stop_token s = {})
     {
-        return ask<exclusive>(one(std::forward<K>(k)), detail::wait_until{t}, s);
+        return ask<exclusive>(one(std::forward<K>(k)), until(s, t));
     }
     /// As `try_lock_until`, together with other readers.
     auto try_lock_shared_until(clock::time_point t, stop_token s = {})
     {
-        return ask<shared>(whole, detail::wait_until{t}, s);
+        return ask<shared>(whole, until(s, t));
     }
     auto try_lock_shared_until(const Key& k, clock::time_point t, stop_token s = {})
     {
-        return ask<shared>(one(k), detail::wait_until{t}, s);
+        return ask<shared>(one(k), until(s, t));
     }
     auto try_lock_shared_until(Key&& k, clock::time_point t, stop_token s = {})
     {
-        return ask<shared>(one(std::move(k)), detail::wait_until{t}, s);
+        return ask<shared>(one(std::move(k)), until(s, t));
     }
     template <class K>
         requires like_key<K>
     auto try_lock_shared_until(K&& k, clock::time_point t, stop_token s = {})
     {
-        return ask<shared>(one(std::forward<K>(k)), detail::wait_until{t}, s);
+        return ask<shared>(one(std::forward<K>(k)), until(s, t));
     }
 
     /// Several keys under one guard, all or nothing: `lock_all(keys)` for a range, `lock_all(k1, k2, ...)` for keys; a
@@ -227,13 +242,13 @@ public:
     template <class... Args>
     auto lock_all(Args&&... args)
     {
-        return ask_all<exclusive>(detail::wait_forever{}, std::forward<Args>(args)...);
+        return ask_all<exclusive>(std::forward<Args>(args)...);
     }
     /// As `lock_all`, together with other readers.
     template <class... Args>
     auto lock_all_shared(Args&&... args)
     {
-        return ask_all<shared>(detail::wait_forever{}, std::forward<Args>(args)...);
+        return ask_all<shared>(std::forward<Args>(args)...);
     }
     /// As `try_lock`, for what `lock_all` takes. Until all keys are free nothing is taken of any.
     template <class... Args>
@@ -251,25 +266,25 @@ public:
     template <class Range, class R, class P>
     auto try_lock_all_for(Range&& keys, duration<R, P> d, stop_token s = {})
     {
-        return ask<exclusive>(several(std::forward<Range>(keys)), for_time(d), s);
+        return ask<exclusive>(several(std::forward<Range>(keys)), until(s, d));
     }
     /// As `try_lock_until`, for the keys of a range.
     template <class Range>
     auto try_lock_all_until(Range&& keys, clock::time_point t, stop_token s = {})
     {
-        return ask<exclusive>(several(std::forward<Range>(keys)), detail::wait_until{t}, s);
+        return ask<exclusive>(several(std::forward<Range>(keys)), until(s, t));
     }
     /// As `try_lock_all_for`, together with other readers.
     template <class Range, class R, class P>
     auto try_lock_all_shared_for(Range&& keys, duration<R, P> d, stop_token s = {})
     {
-        return ask<shared>(several(std::forward<Range>(keys)), for_time(d), s);
+        return ask<shared>(several(std::forward<Range>(keys)), until(s, d));
     }
     /// As `try_lock_all_until`, together with other readers.
     template <class Range>
     auto try_lock_all_shared_until(Range&& keys, clock::time_point t, stop_token s = {})
     {
-        return ask<shared>(several(std::forward<Range>(keys)), detail::wait_until{t}, s);
+        return ask<shared>(several(std::forward<Range>(keys)), until(s, t));
     }
 
     /// Runs `fn()` under the lock and gives its result; when `fn` is a coroutine, that is awaited under the lock. The
@@ -311,12 +326,16 @@ public:
 
 private:
     static constexpr detail::whole_mux whole{};
-    static constexpr detail::wait_forever forever{};
 
+    static detail::wait_until_stopped until(stop_token& s) noexcept { return {std::move(s)}; }
     template <class R, class P>
-    static detail::wait_for for_time(duration<R, P> d) noexcept
+    static detail::wait_for until(stop_token& s, duration<R, P> d) noexcept
     {
-        return {detail::deadline_after(clock::time_point{}, d).time_since_epoch()};
+        return {{std::move(s)}, detail::deadline_after(clock::time_point{}, d).time_since_epoch()};
+    }
+    static detail::wait_until until(stop_token& s, clock::time_point t) noexcept
+    {
+        return {{std::move(s)}, t};
     }
 
     template <class K>
@@ -341,45 +360,46 @@ private:
         return detail::to_listed_keys(std::move(kept));
     }
 
-    template <lock_mode Mode, class Keys, class Limit>
-    auto ask(Keys keys, Limit limit, stop_token& stop)
+    template <lock_mode Mode, class Keys, class Wait = detail::wait_forever>
+    auto ask(Keys keys, Wait wait = {})
     {
-        return lock_operation<body, Keys, Limit>{
-            {&body_, std::move(keys), limit, Mode, std::move(stop)}};
+        return lock_operation<body, Keys, Wait>{{&body_, Mode, std::move(keys), std::move(wait)}};
     }
 
-    template <lock_mode Mode, class Limit, class... Args>
-    auto ask_all(Limit limit, Args&&... args)
+    template <lock_mode Mode, class... Args>
+    auto ask_all(Args&&... args)
     {
         auto all = std::forward_as_tuple(std::forward<Args>(args)...);
         constexpr std::size_t n = sizeof...(Args);
         using last = std::remove_cvref_t<std::tuple_element_t<n - 1, std::tuple<Args...>>>;
         constexpr bool has_stop = std::same_as<last, stop_token>;
-        stop_token stop;
-        if constexpr (has_stop)
-            stop = std::get<n - 1>(std::move(all));
-        return [&]<std::size_t... I>(std::index_sequence<I...>) {
-            return ask<Mode>(
-                several(std::forward<std::tuple_element_t<I, decltype(all)>>(std::get<I>(all))...),
-                limit, stop);
+        auto keys = [&]<std::size_t... I>(std::index_sequence<I...>) {
+            return several(
+                std::forward<std::tuple_element_t<I, decltype(all)>>(std::get<I>(all))...);
         }(std::make_index_sequence<n - (has_stop ? 1 : 0)>{});
+        if constexpr (has_stop) {
+            stop_token stop = std::get<n - 1>(std::move(all));
+            return ask<Mode>(std::move(keys), until(stop));
+        } else {
+            return ask<Mode>(std::move(keys));
+        }
     }
 
     template <class Keys>
     guard attempt(Keys keys, lock_mode mode)
     {
-        typename core::entry* e = nullptr;
-        typename core::block* b = nullptr;
-        detail::arrival a{};
-        if constexpr (requires { Keys::is_one_key; })
-            a = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode, e);
-        else
-            a = body_.try_many(keys, mode, b);
-        if (a == detail::arrival::closed)
+        if constexpr (requires { Keys::is_one_key; }) {
+            if (auto* const e = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode))
+                return guard{body_, *e, mode};
+        } else if (const auto over = core::mask_of(keys); over != 0) {
+            if (auto* const b = body_.try_many(keys, over, mode))
+                return guard{body_, *b};
+        } else if (!body_.closed()) {
+            return guard{body_, mode};
+        }
+        if (body_.closed())
             throw lock_closed_error{detail::lock_message("the mux is closed", body_.name, {})};
-        if (a != detail::arrival::granted)
-            return guard{};
-        return e ? guard{body_, *e, mode} : b ? guard{body_, *b} : guard{body_, mode};
+        return guard{};
     }
 
     mutable body body_;

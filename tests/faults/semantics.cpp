@@ -506,9 +506,9 @@ TEST_CASE("policy: an observer that asks for it is told of waits that end withou
     }
     request closed{mux.lock_shared("a")};
     mux.close();
-    CHECK(mux.observer().seen ==
-          journal{"leave key a exclusive", "leave whole exclusive", "leave key b shared",
-                  "leave 2 keys exclusive", "wait key a shared", "leave key a shared"});
+    CHECK(mux.observer().seen == journal{"leave key a exclusive", "leave whole exclusive",
+                                         "leave key b shared", "leave 2 keys exclusive",
+                                         "wait key a shared", "leave key a shared"});
 }
 
 TEST_CASE("policy: a mux of many parts keeps the same promises", "[asyncmux][policy]")

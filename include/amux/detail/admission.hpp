@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/holders.hpp>
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/lock_mode.hpp>
 
@@ -45,15 +46,10 @@ struct admission {
 
     /// What is held of one key, and who waits for it, in order of arrival.
     struct key_state {
-        std::uint32_t exclusive = 0;
-        std::uint32_t shared = 0;
+        holders held; // occupied places
         intrusive_list<place, &place::queue_prev, &place::queue_next> queue;
 
-        bool idle() const noexcept { return exclusive + shared == 0 && queue.empty(); }
-        bool has_room(lock_mode mode) const noexcept
-        {
-            return exclusive == 0 && (mode == lock_mode::shared || shared == 0);
-        }
+        bool idle() const noexcept { return held.none() && queue.empty(); }
     };
 
     /// The requests that one step has granted, in the order in which they are to be resumed once `sort`ed.
@@ -93,15 +89,19 @@ public:
     /// Would a newcomer be granted now?
     bool admits(const key_state& key, lock_mode mode) const noexcept
     {
-        return !walled(mode) && key.queue.empty() && key.has_room(mode);
+        return !walled(mode) && key.queue.empty() && key.held.admit(mode);
     }
     /// The same for a key on which nothing is held or waited for.
     bool admits_new_key(lock_mode mode) const noexcept { return !walled(mode); }
     bool admits_wall(lock_mode mode) const noexcept { return !first_wall_ && wall_fits(mode); }
 
     /// A newcomer that is admitted takes what it asked for.
-    void occupy(key_state& key, lock_mode mode) noexcept { count(key, mode, +1); }
-    void occupy_wall(lock_mode mode) noexcept { count_wall(mode, +1); }
+    void occupy(key_state& key, lock_mode mode) noexcept
+    {
+        key.held.add(mode);
+        keys_.add(mode);
+    }
+    void occupy_wall(lock_mode mode) noexcept { walls_.add(mode); }
 
     /// A newcomer that is not admitted waits. Requires: the owner's ticket is drawn.
     void append(place& p) noexcept;
@@ -111,10 +111,23 @@ public:
     /// The two halves of `leave`: gives back, and says whether anybody waits who might be clear now; occupies those.
     bool vacate(key_state& key, lock_mode mode) noexcept
     {
-        count(key, mode, -1);
+        vacate_place(key, mode);
         return first_wall_ || !key.queue.empty();
     }
     void admit(key_state& key, granted_list& granted) noexcept;
+    /// The commonest case of `admit`: with no wall about, the head of the queue takes an exclusive lock on this key alone.
+    /// Returns: its place; null when it is not so, and nothing was done.
+    place* hand_over(key_state& key) noexcept
+    {
+        place* const p = key.queue.front();
+        if (!walls_idle() || !key.held.none() || !p || !is_exclusive(*p) || p->owner->several)
+            return nullptr;
+        key.queue.pop_front();
+        --exclusive_ahead_;
+        p->occupied = true;
+        occupy(key, lock_mode::exclusive);
+        return p;
+    }
     void leave_wall(lock_mode mode, granted_list& granted) noexcept;
     /// A waiting place is taken out, with the same effects.
     void withdraw(place& p, granted_list& granted) noexcept;
@@ -128,21 +141,11 @@ public:
     void forget_waiting() noexcept;
 
     /// A key comes from another shard. Requires: neither shard has walls, nor exclusive places that wait.
-    void adopt(const key_state& key) noexcept
-    {
-        exclusive_ += key.exclusive;
-        shared_ += key.shared;
-    }
+    void adopt(const key_state& key) noexcept { keys_.add(key.held); }
 
     /// No wall is held or waits.
-    bool walls_idle() const noexcept
-    {
-        return !first_wall_ && walls_exclusive_ + walls_shared_ == 0;
-    }
-    std::uint32_t walls_held(lock_mode mode) const noexcept
-    {
-        return mode == lock_mode::exclusive ? walls_exclusive_ : walls_shared_;
-    }
+    bool walls_idle() const noexcept { return walls_.none() && !first_wall_; }
+    const holders& walls_held() const noexcept { return walls_; }
     /// Exclusive places that wait with no waiting wall ahead of them.
     std::uint32_t exclusive_ahead() const noexcept { return exclusive_ahead_; }
     place* first_wall() const noexcept { return first_wall_; }
@@ -159,19 +162,20 @@ private:
     /// A newcomer on any key would conflict with a wall that is held, or waits.
     bool walled(lock_mode mode) const noexcept
     {
-        return walls_exclusive_ != 0 ||
-               (mode == lock_mode::exclusive ? walls_shared_ != 0 || first_wall_
-                                             : first_exclusive_wall_ != nullptr);
+        return !walls_idle() &&
+               (mode == lock_mode::exclusive || walls_.exclusive() != 0 || first_exclusive_wall_);
     }
     /// A wall with no waiting wall ahead would conflict with nothing.
     bool wall_fits(lock_mode mode) const noexcept
     {
-        return exclusive_ahead_ == 0 && exclusive_ == 0 && walls_exclusive_ == 0 &&
-               (mode == lock_mode::shared || (shared_ == 0 && walls_shared_ == 0));
+        return exclusive_ahead_ == 0 && keys_.admit(mode) && walls_.admit(mode);
     }
 
-    void count(key_state& key, lock_mode mode, int by) noexcept;
-    void count_wall(lock_mode mode, int by) noexcept;
+    void vacate_place(key_state& key, lock_mode mode) noexcept
+    {
+        key.held.remove(mode);
+        keys_.remove(mode);
+    }
     void no_longer_waits(const place& p) noexcept;
     void settle(place& p, granted_list& granted) noexcept;
     void open(key_state& key, granted_list& granted) noexcept;
@@ -180,12 +184,10 @@ private:
     void first_wall_from(place* p) noexcept;
     void first_exclusive_wall_from(place* p) noexcept;
 
-    std::uint32_t exclusive_ = 0; // occupied keyed places
-    std::uint32_t shared_ = 0;
-    std::uint32_t walls_exclusive_ = 0; // occupied walls
-    std::uint32_t walls_shared_ = 0;
-    std::uint32_t exclusive_ahead_ = 0;
+    holders walls_; // occupied walls
     place* first_wall_ = nullptr; // of the waiting ones
+    holders keys_; // occupied keyed places
+    std::uint32_t exclusive_ahead_ = 0;
     place* first_exclusive_wall_ = nullptr;
     line line_;
 };
@@ -228,8 +230,8 @@ void admission<Counter>::shard_state::admit(key_state& key, granted_list& grante
 template <class Counter>
 void admission<Counter>::shard_state::downgrade(key_state& key, granted_list& granted) noexcept
 {
-    count(key, lock_mode::exclusive, -1);
-    count(key, lock_mode::shared, +1);
+    vacate_place(key, lock_mode::exclusive);
+    occupy(key, lock_mode::shared);
     open(key, granted);
     open_walls(granted);
 }
@@ -237,9 +239,9 @@ void admission<Counter>::shard_state::downgrade(key_state& key, granted_list& gr
 template <class Counter>
 void admission<Counter>::shard_state::leave_wall(lock_mode mode, granted_list& granted) noexcept
 {
-    count_wall(mode, -1);
+    walls_.remove(mode);
     // While other shared walls are held, exclusive places stay held back, and shared ones were not: nothing to walk.
-    if (walls_shared_ == 0) {
+    if (walls_.shared() == 0) {
         free_line(line_.front(), first_wall_, false, granted);
         if (mode == lock_mode::exclusive)
             free_line(first_wall_, first_exclusive_wall_, true, granted);
@@ -250,8 +252,8 @@ void admission<Counter>::shard_state::leave_wall(lock_mode mode, granted_list& g
 template <class Counter>
 void admission<Counter>::shard_state::downgrade_wall(granted_list& granted) noexcept
 {
-    count_wall(lock_mode::exclusive, -1);
-    count_wall(lock_mode::shared, +1);
+    walls_.remove(lock_mode::exclusive);
+    walls_.add(lock_mode::shared);
     free_line(line_.front(), first_exclusive_wall_, true, granted);
     open_walls(granted);
 }
@@ -274,7 +276,7 @@ void admission<Counter>::shard_state::withdraw(place& p, granted_list& granted) 
     line_.erase(p);
     if (was_first) {
         first_wall_from(behind);
-        if (walls_exclusive_ + walls_shared_ == 0) {
+        if (walls_.none()) {
             // Nothing stood ahead of it in line, so this starts right behind it.
             free_line(line_.front(), first_wall_, false, granted);
             behind = first_wall_;
@@ -282,7 +284,7 @@ void admission<Counter>::shard_state::withdraw(place& p, granted_list& granted) 
     }
     if (was_first_exclusive) {
         first_exclusive_wall_from(behind);
-        if (walls_exclusive_ == 0)
+        if (walls_.exclusive() == 0)
             free_line(behind, first_exclusive_wall_, true, granted);
     }
     open_walls(granted);
@@ -295,9 +297,9 @@ void admission<Counter>::shard_state::abandon(place& p) noexcept
         if (!is_wall(p))
             p.key->queue.erase(p);
     } else if (is_wall(p)) {
-        count_wall(p.owner->mode, -1);
+        walls_.remove(p.owner->mode);
     } else {
-        count(*p.key, p.owner->mode, -1);
+        vacate_place(*p.key, p.owner->mode);
     }
 }
 
@@ -307,21 +309,6 @@ void admission<Counter>::shard_state::forget_waiting() noexcept
     line_.clear();
     first_wall_ = first_exclusive_wall_ = nullptr;
     exclusive_ahead_ = 0;
-}
-
-template <class Counter>
-void admission<Counter>::shard_state::count(key_state& key, lock_mode mode, int by) noexcept
-{
-    const auto step = static_cast<std::uint32_t>(by); // wraps: -1 subtracts
-    (mode == lock_mode::exclusive ? key.exclusive : key.shared) += step;
-    (mode == lock_mode::exclusive ? exclusive_ : shared_) += step;
-}
-
-template <class Counter>
-void admission<Counter>::shard_state::count_wall(lock_mode mode, int by) noexcept
-{
-    (mode == lock_mode::exclusive ? walls_exclusive_ : walls_shared_) +=
-        static_cast<std::uint32_t>(by);
 }
 
 /// Takes a keyed place that waits out of the count of those ahead of the first wall, if it is one of them.
@@ -344,11 +331,11 @@ void admission<Counter>::shard_state::settle(place& p, granted_list& granted) no
 template <class Counter>
 void admission<Counter>::shard_state::open(key_state& key, granted_list& granted) noexcept
 {
-    for (place* p = key.queue.front(); p && !p->in_line && key.has_room(p->owner->mode);
+    for (place* p = key.queue.front(); p && !p->in_line && key.held.admit(p->owner->mode);
          p = key.queue.front()) {
         key.queue.erase(*p);
         no_longer_waits(*p);
-        count(key, p->owner->mode, +1);
+        occupy(key, p->owner->mode);
         settle(*p, granted);
     }
 }
@@ -364,7 +351,7 @@ void admission<Counter>::shard_state::open_walls(granted_list& granted) noexcept
         first_wall_from(behind);
         if (&wall == first_exclusive_wall_)
             first_exclusive_wall_from(behind);
-        count_wall(wall.owner->mode, +1);
+        occupy_wall(wall.owner->mode);
         settle(wall, granted);
     }
 }

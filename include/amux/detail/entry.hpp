@@ -98,9 +98,14 @@ struct key_entry : KeyState {
 template <class Entry>
 class dead_keys {
 public:
+    dead_keys() = default;
+    dead_keys(const dead_keys&) = delete;
+    dead_keys& operator=(const dead_keys&) = delete;
+    ~dead_keys() { destroy(); }
+
     void destroy() noexcept
     {
-        while (Entry* e = first_) {
+        while (Entry* const e = first_) {
             first_ = e->chain;
             using key_type = decltype(e->key);
             e->key.~key_type();

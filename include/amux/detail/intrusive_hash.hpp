@@ -27,26 +27,34 @@ public:
 
     std::size_t size() const noexcept { return size_; }
 
-    /// The first node with this hash for which `matches(node)` is true; null when there is none.
+    /// Where a node is, or else where to insert it; until the table changes.
+    struct spot {
+        Node* node; // null: there is none
+        Node** bucket;
+    };
+
+    /// Finds the first node with this hash for which `matches(node)` is true.
     template <class Matches>
-    Node* find(std::uint64_t hash, Matches matches)
+    spot find(std::uint64_t hash, Matches matches)
     {
-        for (Node* n = bucket(hash); n; n = n->chain) {
+        Node** const b = &bucket(hash);
+        for (Node* n = *b; n; n = n->chain) {
             if (n->hash == hash && matches(*n))
-                return n;
+                return {n, b};
         }
-        return nullptr;
+        return {nullptr, b};
     }
 
-    void insert(Node& n) noexcept
+    void insert(Node& n) noexcept { insert(n, {nullptr, &bucket(n.hash)}); }
+    /// Requires: `where` was found for the hash of `n`, and the table has not changed since.
+    void insert(Node& n, const spot& where) noexcept
     {
+        n.chain = *where.bucket;
+        *where.bucket = &n;
         if (old_) [[unlikely]]
             move_some();
         else if (size_ > mask_) [[unlikely]]
             grow();
-        Node*& head = bucket(n.hash);
-        n.chain = head;
-        head = &n;
         ++size_;
     }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <amux/detail/stop_token.hpp>
 #include <amux/detail/lock_waiter.hpp>
 #include <amux/detail/mux_guard.hpp>
 #include <amux/detail/promise_hooks.hpp>
 
-#include <concepts>
 #include <coroutine>
 #include <cstdint>
 #include <optional>
@@ -16,44 +14,53 @@
 
 namespace amux::detail {
 
-/// How long a request waits: without end, for a time from the await on, or until a moment.
-struct wait_forever {};
-struct wait_for {
-    clock::duration limit;
-    clock::time_point deadline(clock::time_point now) const noexcept
+/// No `resume_on`: who awaits has a scheduler, or none.
+struct not_placed {};
+
+/// A pointer that is null where it was moved from.
+template <class T>
+class movable_pointer {
+public:
+    movable_pointer(T* p) noexcept : to_{p} {}
+    movable_pointer(movable_pointer&& other) noexcept : to_{std::exchange(other.to_, nullptr)} {}
+    movable_pointer& operator=(movable_pointer&& other) noexcept
     {
-        return deadline_after(now, limit);
+        to_ = std::exchange(other.to_, nullptr);
+        return *this;
     }
-};
-struct wait_until {
-    clock::time_point limit;
-    clock::time_point deadline(clock::time_point) const noexcept { return limit; }
+    T& operator*() const noexcept { return *to_; }
+    T* operator->() const noexcept { return to_; }
+    explicit operator bool() const noexcept { return to_ != nullptr; }
+
+private:
+    T* to_;
 };
 
-/// Everything that a request asks for, before it is awaited.
-template <class Body, class Keys, class Limit, bool Placed = false>
+/// Everything that a request asks for, before it is awaited. What was moved from asks for nothing.
+///
+/// Member by member it is moved through registers. Moved as one piece of memory, which g++ does when it may, it would be
+/// read in larger words than it was just written in: processors wait some ten cycles for that.
+template <class Body, class Keys, class Wait, bool Placed = false>
 struct lock_request {
-    Body* body;
-    [[no_unique_address]] Keys keys;
-    [[no_unique_address]] Limit limit;
+    movable_pointer<Body> body;
     lock_mode mode;
-    std::stop_token stop;
-    scheduler* where = nullptr; // with `Placed`, what `resume_on` was given
+    [[no_unique_address]] Keys keys;
+    [[no_unique_address]] Wait wait;
+    [[no_unique_address]] std::conditional_t<Placed, scheduler*, not_placed> where{};
 };
 
 /// A request in the frame of the coroutine that awaits it: made by `co_await`, never moved. Who gets the lock at once
 /// makes no `lock_waiter`.
-template <class Body, class Keys, class Limit, bool Placed>
+template <class Body, class Keys, class Wait, bool Placed>
 class lock_awaiter {
 public:
     using guard = mux_guard<Body>;
-    using request = lock_request<Body, Keys, Limit, Placed>;
+    using request = lock_request<Body, Keys, Wait, Placed>;
 
     explicit lock_awaiter(request&& r) : request_{std::move(r)}
     {
         // Its key may be gone; with what is left of it another one would be locked.
-        // NOLINTNEXTLINE(bugprone-use-after-move): a pointer, which does not move away
-        if (!std::exchange(r.body, nullptr)) [[unlikely]]
+        if (!request_.body) [[unlikely]]
             fatal("a lock is awaited that was awaited before");
     }
     lock_awaiter(const lock_awaiter&) = delete;
@@ -62,12 +69,10 @@ public:
     bool await_ready()
     {
         // With a limit, or with reentrancy detection, the promise is needed first.
-        if (timed || request_.body->registry)
+        if (in_one_step || timed || request_.body->registry || request_.wait.stop_requested())
             return false;
-        if (request_.stop.stop_requested())
-            return answered(arrival::stopped);
-        const arrival a = attempt();
-        return a != arrival::refused && answered(a);
+        got_ = try_once();
+        return got_ != nullptr;
     }
 
     template <class Promise>
@@ -77,146 +82,182 @@ public:
                       "a lock with a time limit needs a scheduler: amux::task on a loop, "
                       "amux_scheduler(promise) for "
                       "your coroutine type, or resume_on(scheduler)");
+        scheduler* where = nullptr;
         const context* asking = nullptr;
+        if constexpr (Placed)
+            where = request_.where;
         if constexpr (!std::is_void_v<Promise>) {
-            if (!request_.where)
-                request_.where = scheduler_of(handle.promise());
+            if (!where)
+                where = scheduler_of(handle.promise());
             asking = context_of(handle.promise());
         }
-        return suspend(handle, asking);
+        if constexpr (in_one_step) {
+            if (!request_.body->registry) [[likely]] {
+                const auto t = take();
+                return t.locked ? queue(t, handle, where) : goes_on(*t.key);
+            }
+        }
+        return suspend(handle, where, asking);
     }
 
     guard await_resume()
     {
-        if (waiter_) [[unlikely]]
-            take_answer();
-        if (answer_ != arrival::granted) [[unlikely]]
-            return not_granted();
-        if constexpr (is_one_key) {
-            if (entry_) [[likely]]
-                return guard{*request_.body, *entry_, request_.mode};
-        }
-        return guard_of_places();
+        if (got_) [[likely]]
+            return guard_of(*got_);
+        return late_answer();
     }
 
 private:
-    static constexpr bool timed = !std::same_as<Limit, wait_forever>;
+    static constexpr bool timed = has_limit<Wait>;
     static constexpr bool is_one_key = requires { Keys::is_one_key; };
+    // Who has nothing to prepare for a wait arrives once: it takes the lock of the mux a single time, whatever comes.
+    static constexpr bool in_one_step = is_one_key && !has_stop<Wait>;
     using entry = typename Body::entry;
     using block = typename Body::block;
-    using waiter = lock_waiter<Body, timed>;
+    using waiter = lock_waiter<Body, Wait>;
 
-    bool answered(arrival a) noexcept
-    {
-        answer_ = a;
-        return true;
-    }
-    static arrival arrival_of(request_state s) noexcept
-    {
-        switch (s) {
-            case request_state::granted:
-                return arrival::granted;
-            case request_state::stopped:
-                return arrival::stopped;
-            case request_state::closed:
-                return arrival::closed;
-            default:
-                return arrival::refused; // timed out
-        }
-    }
+    guard guard_of(entry& e) const noexcept { return guard{*request_.body, e, request_.mode}; }
+    guard guard_of(block& b) const noexcept { return guard{*request_.body, b}; }
 
-    /// What has come of the request meanwhile.
-    [[gnu::noinline]] void take_answer() noexcept
+    /// What has come of a request that was not granted at the first attempt.
+    [[gnu::noinline]] guard late_answer()
     {
-        if (waiter_->resumed()) {
-            answered(arrival_of(waiter_->state));
-            if (answer_ == arrival::granted)
+        if (waiter_ && waiter_->resumed()) {
+            answer_ = waiter_->state;
+            if (answer_ == request_state::granted)
                 request_.body->resumed(*waiter_);
         }
-        if (answer_ != arrival::granted)
-            return;
-        places_ = waiter_->places;
-        if constexpr (is_one_key) {
-            if (!places_)
-                entry_ = &Body::entry_of(waiter_->own);
-        }
-    }
-
-    /// The guard of a lock that is not one entry: on several keys, on none, on the whole mux, or one that stands in the
-    /// registry.
-    [[gnu::noinline]] guard guard_of_places() noexcept
-    {
-        if (!places_)
+        if (answer_ != request_state::granted)
+            return not_granted();
+        if (!waiter_) // no keys at all
             return guard{*request_.body, request_.mode};
-        if (context_id_ != 0)
-            request_.body->registry->add(*places_, context_id_);
-        return guard{*request_.body, *places_};
+        block* const places = waiter_->places;
+        if constexpr (is_one_key) {
+            if (!places)
+                return guard_of(Body::entry_of(waiter_->own));
+        }
+        if (waiter_->context_id != 0)
+            request_.body->registry->add(*places, waiter_->context_id);
+        return guard_of(*places);
     }
 
-    /// One attempt, that does not wait.
-    arrival attempt()
+    /// Out of line: inside a coroutine, clang before 19 may keep values in the frame that is given away here.
+    [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, scheduler* where,
+                                   const context* asking)
+    {
+        Body& body = *request_.body;
+        if (timed && !where)
+            throw std::logic_error{
+                "amux: a lock with a time limit needs a scheduler, and this coroutine has none"};
+        const bool stopped = request_.wait.stop_requested();
+        if (body.closed() && (timed || !stopped)) // who may get nothing learns that it never will
+            return goes_on(request_state::closed);
+        if (stopped)
+            return goes_on(request_state::stopped);
+        if (body.registry && asking)
+            require_not_reentrant(asking);
+        if constexpr (!is_one_key) {
+            if (Body::mask_of(request_.keys) == 0) // no keys at all: nothing to be ordered with
+                return goes_on(request_state::granted);
+        }
+        waiter& w = waiter_.emplace(body, request_.mode, where, handle);
+        if (body.registry && asking)
+            w.context_id = asking->id();
+        if constexpr (timed) {
+            const clock::time_point now = where->now();
+            const clock::time_point due = request_.wait.deadline(now);
+            if (due <= now)
+                return goes_on(attempt(w));
+            w.end_at(due);
+        }
+        w.over = Body::mask_of(request_.keys);
+        if constexpr (has_stop<Wait>)
+            w.stop_by(request_.wait.stop);
+        if constexpr (is_one_key) {
+            if (!body.registry) {
+                const auto t = take();
+                return t.locked ? wait_for_key(t, [&w](std::uint64_t) -> waiter& { return w; })
+                                : goes_on(*t.key);
+            }
+        }
+        const request_state s = body.arrive_many(w, request_.keys, stop_requested());
+        if (s == request_state::waiting)
+            return true; // the frame may be gone
+        return goes_on(s);
+    }
+
+    /// One key that no registry is to be told of: takes the lock, or leaves its shard locked.
+    auto take()
+    {
+        auto& kept = request_.keys.kept;
+        return request_.body->take_or_lock(Body::hash_of(kept.look()), kept, request_.mode);
+    }
+    bool goes_on(entry& e) noexcept
+    {
+        got_ = &e;
+        return false;
+    }
+
+    [[gnu::noinline]] bool queue(typename Body::taken t, std::coroutine_handle<> handle,
+                                 scheduler* where)
+    {
+        return wait_for_key(t, [&](std::uint64_t hash) -> waiter& {
+            waiter& w = waiter_.emplace(*request_.body, request_.mode, where, handle);
+            w.over = Body::shards::mask_of(hash);
+            return w;
+        });
+    }
+
+    template <class GetWaiter>
+    bool wait_for_key(typename Body::taken t, GetWaiter get_waiter)
+    {
+        const request_state s = request_.body->wait_one(*t.locked, t.key, request_.keys.kept,
+                                                        stop_requested(), get_waiter);
+        return s == request_state::waiting ? true
+                                           : goes_on(s); // the frame of who waits may be gone
+    }
+
+    /// Asked under the lock: a stop before it is seen there, one after it finds the request.
+    auto stop_requested() const noexcept
+    {
+        return [this] { return request_.wait.stop_requested(); };
+    }
+
+    /// The coroutine is not suspended, and is told this.
+    bool goes_on(request_state answer) noexcept
+    {
+        answer_ = answer;
+        return false;
+    }
+
+    /// One attempt that does not wait, for a request whose time is over.
+    request_state attempt(waiter& w)
     {
         Body& body = *request_.body;
         if constexpr (is_one_key) {
             if (!body.registry) {
-                const std::uint64_t h = Body::hash_of(request_.keys.kept.look());
-                return body.try_one(h, request_.keys.kept, request_.mode, entry_);
+                w.own.key = try_once();
+                return w.own.key ? request_state::granted : no_answer();
             }
         }
-        return body.try_many(request_.keys, request_.mode, places_);
+        w.places = body.try_many(request_.keys, Body::mask_of(request_.keys), request_.mode);
+        return w.places ? request_state::granted : no_answer();
     }
-
-    /// Out of line: inside a coroutine, clang before 19 may keep values in the frame that is given away here.
-    [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, const context* asking)
+    request_state no_answer() const noexcept
     {
-        Body& body = *request_.body;
-        if (timed && !request_.where)
-            throw std::logic_error{
-                "amux: a lock with a time limit needs a scheduler, and this coroutine has none"};
-        if (!timed && request_.stop.stop_requested())
-            return !answered(arrival::stopped);
-        if (body.closed())
-            return !answered(arrival::closed);
-        if (timed && request_.stop.stop_requested())
-            return !answered(arrival::stopped);
-        if (body.registry && asking) {
-            require_not_reentrant(asking);
-            context_id_ = asking->id();
-        }
-        clock::time_point due{};
-        if constexpr (timed) {
-            const clock::time_point now = request_.where->now();
-            due = request_.limit.deadline(now);
-            if (due <= now)
-                return !answered(attempt());
-        }
-        waiter& w = waiter_.emplace(body, request_.mode, request_.where, handle);
-        if constexpr (timed)
-            w.end_at(due);
-        const arrival a = arrive(w);
-        if (a == arrival::waits)
-            return true; // the frame may be gone
-        return !answered(a);
+        return request_.body->closed() ? request_state::closed : request_state::timed_out;
     }
 
-    arrival arrive(waiter& w)
+    auto* try_once()
     {
         Body& body = *request_.body;
         if constexpr (is_one_key) {
-            w.hash = Body::hash_of(request_.keys.kept.look());
-            w.over = Body::shards::mask_of(w.hash);
+            auto& kept = request_.keys.kept;
+            return body.try_one(Body::hash_of(kept.look()), kept, request_.mode);
         } else {
-            w.over = Body::mask_of(request_.keys);
+            const auto over = Body::mask_of(request_.keys);
+            return over == 0 ? nullptr : body.try_many(request_.keys, over, request_.mode);
         }
-        w.stop_by(request_.stop);
-        // Asked under the lock: a stop before it is seen here, one after it finds the request.
-        const auto stop_requested = [this] { return request_.stop.stop_requested(); };
-        const auto on_wait = [&w] { w.waits(); };
-        if constexpr (is_one_key) {
-            if (!body.registry)
-                return body.arrive_one(w, request_.keys.kept, stop_requested, on_wait);
-        }
-        return body.arrive_many(w, request_.keys, stop_requested, on_wait);
     }
 
     void require_not_reentrant(const context* asking)
@@ -237,9 +278,9 @@ private:
     [[gnu::noinline]] guard not_granted() const
     {
         switch (answer_) {
-            case arrival::closed:
+            case request_state::closed:
                 throw lock_closed_error{message("the mux is closed")};
-            case arrival::full:
+            case request_state::full:
                 throw lock_queue_full_error{message("as many requests as allowed are waiting")};
             default:
                 if (timed)
@@ -261,10 +302,8 @@ private:
     }
 
     request request_;
-    entry* entry_ = nullptr; // of the one key, when granted
-    block* places_ = nullptr; // of several, or of the whole mux
-    std::uint64_t context_id_ = 0;
-    arrival answer_ = arrival::refused;
+    std::conditional_t<is_one_key, entry*, block*> got_ = nullptr; // at the first attempt
+    request_state answer_ = request_state::idle; // later
     std::optional<waiter> waiter_; // once it has arrived
 };
 

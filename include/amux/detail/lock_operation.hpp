@@ -18,27 +18,21 @@ struct operation_access;
 ///
 /// It asks for nothing until it is awaited, once, as an rvalue; dropping it is harmless. Movable, so that it can be
 /// handed to adaptors. Lifetime: the mux, and keys that were given as lvalues, outlive it; rvalues moved into it.
-template <class Body, class Keys, class Limit, bool Placed = false>
+template <class Body, class Keys, class Wait, bool Placed = false>
 class [[nodiscard("nothing is locked until it is awaited")]] lock_operation {
-    using request = detail::lock_request<Body, Keys, Limit, Placed>;
+    using request = detail::lock_request<Body, Keys, Wait, Placed>;
 
 public:
     using guard = detail::mux_guard<Body>;
 
     explicit lock_operation(request r) : request_{std::move(r)} {}
     /// What was moved from asks for nothing any more; awaiting it ends the program, as awaiting twice does.
-    lock_operation(lock_operation&& other) noexcept(std::is_nothrow_move_constructible_v<request>)
-        : request_{std::move(other.request_)}
-    {
-        other.request_.body = nullptr;
-    }
+    lock_operation(lock_operation&&) = default;
     lock_operation& operator=(lock_operation&& other) noexcept(
         std::is_nothrow_move_assignable_v<request>)
     {
-        if (this != &other) {
+        if (this != &other)
             request_ = std::move(other.request_);
-            other.request_.body = nullptr;
-        }
         return *this;
     }
 
@@ -47,15 +41,15 @@ public:
     /// A lock that is granted at once does not hop.
     auto resume_on(scheduler* s) &&
     {
-        return lock_operation<Body, Keys, Limit, true>{
-            {std::exchange(request_.body, nullptr), std::move(request_.keys), request_.limit,
-             request_.mode, std::move(request_.stop), s}};
+        return lock_operation<Body, Keys, Wait, true>{{std::move(request_.body), request_.mode,
+                                                       std::move(request_.keys),
+                                                       std::move(request_.wait), s}};
     }
     auto resume_on(scheduler& s) && { return std::move(*this).resume_on(&s); }
 
     auto operator co_await() &&
     {
-        return detail::lock_awaiter<Body, Keys, Limit, Placed>{std::move(request_)};
+        return detail::lock_awaiter<Body, Keys, Wait, Placed>{std::move(request_)};
     }
 
     /// Asks for it as an operation of a library whose adaptor was included, such as <amux/asio.hpp>. `token` is what that

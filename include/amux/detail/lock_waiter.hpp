@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <amux/detail/stop_token.hpp>
+#include <amux/detail/lock_wait.hpp>
 #include <amux/detail/mux_operations.hpp>
 #include <amux/scheduler.hpp>
 
@@ -25,7 +25,7 @@ namespace amux::detail {
 ///
 /// The one hazard: once it waits, another thread may resume, and destroy, the frame. So the stop callback is armed
 /// before the request arrives, the timer under the lock (`waits`), and who lets it arrive touches nothing after it.
-template <class Body, bool Timed>
+template <class Body, class Wait>
 class lock_waiter : public Body::waiter {
 public:
     lock_waiter(Body& body, lock_mode m, scheduler* s, std::coroutine_handle<> h) noexcept
@@ -45,12 +45,13 @@ public:
     }
 
     void stop_by(const std::stop_token& stop)
+        requires has_stop<Wait>
     {
         if (stop.stop_possible())
             on_stop_.emplace(stop, on_stop{this});
     }
     void end_at(clock::time_point t) noexcept
-        requires Timed
+        requires has_limit<Wait>
     {
         timer_.due = t;
     }
@@ -59,7 +60,7 @@ public:
     void waits() noexcept
     {
         known_ = true;
-        if constexpr (Timed) {
+        if constexpr (has_limit<Wait>) {
             timer_.armed = timer_.due != (clock::time_point::max)();
             if (timer_.armed)
                 this->where->schedule_at(timer_.due, timer_);
@@ -76,6 +77,8 @@ public:
     }
 
     const char* name() const noexcept { return name_; }
+
+    std::uint64_t context_id = 0; // with reentrancy detection, of a task
 
 private:
     struct on_stop {
@@ -97,6 +100,7 @@ private:
     struct no_timer {
         explicit no_timer(lock_waiter*) noexcept {}
     };
+    struct no_stop {};
 
     static void run(scheduler::node& n) noexcept
     {
@@ -105,8 +109,9 @@ private:
 
     void disarm() noexcept
     {
-        on_stop_.reset();
-        if constexpr (Timed) {
+        if constexpr (has_stop<Wait>)
+            on_stop_.reset();
+        if constexpr (has_limit<Wait>) {
             if (std::exchange(timer_.armed, false))
                 this->where->cancel(timer_);
         }
@@ -115,8 +120,9 @@ private:
     Body& body_;
     const char* name_; // of the mux, which may be gone when the coroutine is told so
     std::coroutine_handle<> handle_;
-    std::optional<std::stop_callback<on_stop>> on_stop_;
-    [[no_unique_address]] std::conditional_t<Timed, timer, no_timer> timer_{this};
+    [[no_unique_address]] std::conditional_t<
+        has_stop<Wait>, std::optional<std::stop_callback<on_stop>>, no_stop> on_stop_;
+    [[no_unique_address]] std::conditional_t<has_limit<Wait>, timer, no_timer> timer_{this};
     bool known_ = false; // waits, or waited and was not resumed yet
 };
 

@@ -14,12 +14,17 @@
 
 namespace amux::detail {
 
-/// Where a request that has to wait stands. Changed under the locks of its shards; final once it is not `waiting` any
-/// more.
-enum class request_state : unsigned char { idle, waiting, granted, stopped, timed_out, closed };
-
-/// The answer to a request that has just arrived.
-enum class arrival : unsigned char { granted, waits, refused, stopped, closed, full };
+/// Where a request stands. Of one that waits it is changed under the locks of its shards; final once it is not `waiting`
+/// any more.
+enum class request_state : unsigned char {
+    idle,
+    waiting,
+    granted,
+    stopped,
+    timed_out,
+    closed,
+    full,
+};
 
 /// The mux without its interface: the operations on its shards. Thread-safety: by its policy.
 ///
@@ -50,8 +55,7 @@ public:
         scheduler* where = nullptr; // null: on the thread that grants, or stops
         block* places = nullptr; // when several
         place own; // when not
-        std::uint64_t hash = 0; // when not
-        mask over = 0; // the shards
+        mask over = 0; // the shards; before a stop or a timer may come
         request_state state = request_state::idle;
         typename Threading::template atomic<std::uint32_t> visits{0}; // see `enter`
     };
@@ -80,21 +84,29 @@ public:
 
     bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
 
-    /// Takes the lock on one key if nothing is in the way; only then is `kept` moved from.
+    struct taken {
+        entry* key; // may be null when it was not taken
+        shard* locked; // null when it was taken; else to be passed to `wait_one`, or unlocked
+    };
+    /// Takes the lock on one key if nothing is in the way and the mux is not closed; only then is `kept` moved from.
     template <class Kept>
-    arrival try_one(std::uint64_t hash, Kept& kept, lock_mode mode, entry*& out);
-    /// The same, and waits if it must: then the request is visible to others when this returns. `stop_requested` and
-    /// `on_wait` are called under the lock.
-    template <class Kept, class StopRequested, class OnWait>
-    arrival arrive_one(waiter& w, Kept& kept, StopRequested stop_requested, OnWait on_wait);
+    taken take_or_lock(std::uint64_t hash, Kept& kept, lock_mode mode);
+    /// The same, and nothing is left locked.
+    template <class Kept>
+    entry* try_one(std::uint64_t hash, Kept& kept, lock_mode mode);
+    /// Waits in the queue of the key: when this returns, the request is visible to others. Unlocks the shard; before that
+    /// are called `stop_requested`, and for the request that is to wait `get_waiter(hash)`, and its `waits`.
+    template <class Kept, class StopRequested, class GetWaiter>
+    [[gnu::noinline]] request_state wait_one(shard& locked, entry* e, Kept& kept,
+                                             StopRequested stop_requested, GetWaiter get_waiter);
     void release(entry& e, lock_mode mode) noexcept;
     void downgrade(entry& e) noexcept;
 
-    /// The same for several keys, and for the whole mux.
+    /// The same for several keys, and for the whole mux. Requires: `over` is their `mask_of`, and not 0.
     template <class Keys>
-    arrival try_many(const Keys& keys, lock_mode mode, block*& out);
-    template <class Keys, class StopRequested, class OnWait>
-    arrival arrive_many(waiter& w, const Keys& keys, StopRequested stop_requested, OnWait on_wait);
+    block* try_many(const Keys& keys, mask over, lock_mode mode);
+    template <class Keys, class Waiter, class StopRequested>
+    request_state arrive_many(Waiter& w, const Keys& keys, StopRequested stop_requested);
     void release(block& b) noexcept;
     /// Requires: its `mode` says so already.
     void downgrade(block& b) noexcept;
@@ -124,7 +136,7 @@ private:
         after_unlock& operator=(const after_unlock&) = delete;
         ~after_unlock()
         {
-            dead.destroy();
+            dead.destroy(); // before anybody runs
             if (resumes)
                 resume_queue::drain();
         }
@@ -181,16 +193,12 @@ private:
         {
             const std::uint64_t hash = hash_of(key);
             shard& s = locked_.of(hash);
-            entry* e = find(s, hash, key);
-            if (e && e->scratch != 0)
+            const auto at = find(s, hash, key);
+            entry& e = at.node ? *at.node : make(s, at, hash, key);
+            if (std::exchange(e.scratch, 1) != 0)
                 return; // the same key again
-            if (!e) {
-                e = &s.entries.make(hash, key);
-                s.table.insert(*e);
-            }
-            e->scratch = 1;
             place& p = block_->begin()[block_->size++];
-            p.key = e;
+            p.key = &e;
         }
 
         const locked_shards& locked_;
@@ -198,25 +206,35 @@ private:
         block* block_ = nullptr;
     };
 
+    using spot = typename shards::spot;
+
     template <class K>
-    static entry* find(shard& s, std::uint64_t hash, const K& key)
+    static spot find(shard& s, std::uint64_t hash, const K& key)
     {
         return s.table.find(hash, [&key](const entry& e) { return Equal{}(e.key, key); });
     }
+    /// Makes the entry of a key that was not found.
+    template <class K>
+    static entry& make(shard& s, const spot& where, std::uint64_t hash, K&& key)
+    {
+        entry& e = s.entries.make(hash, std::forward<K>(key));
+        s.table.insert(e, where);
+        return e;
+    }
 
-    static void retire_if_idle(shard& s, entry& e, after_unlock& after) noexcept
+    static void retire_if_idle(shard& s, entry& e, dead_keys<entry>& dead) noexcept
     {
         if (!e.idle())
             return;
         s.table.erase(e);
-        s.entries.retire(e, after.dead);
+        s.entries.retire(e, dead);
     }
     static void retire_keys(const locked_shards& locked, block& b, after_unlock& after) noexcept
     {
         if (b.whole)
             return;
         for (place& p : b)
-            retire_if_idle(locked.of(entry_of(p).hash), entry_of(p), after);
+            retire_if_idle(locked.of(entry_of(p).hash), entry_of(p), after.dead);
     }
 
     /// Calls `f(waiter)` once or more for every request that waits.
@@ -230,8 +248,9 @@ private:
     static void dissolve(const locked_shards& locked, waiter& w, after_unlock& after, Take take);
     void take_out(const locked_shards& locked, waiter& w, granted_list& granted,
                   after_unlock& after) noexcept;
-    [[gnu::noinline]] void admit(shard& s, entry& e, after_unlock& after) noexcept;
+    [[gnu::noinline]] void admit(shard& locked, entry& e) noexcept;
     void grant(granted_list& granted, after_unlock& after) noexcept;
+    void grant(waiter& w, after_unlock& after) noexcept;
     static void resume(waiter& w, after_unlock& after) noexcept;
 
     /// A request that is refused (stopped, timed out, closed) needs the mux no more, which may be destroyed then; but a
@@ -292,7 +311,12 @@ private:
     }
     std::uint64_t draw_ticket() noexcept
     {
-        return tickets_.fetch_add(1, std::memory_order_relaxed);
+        if (shards_.grown())
+            return tickets_.fetch_add(1, std::memory_order_relaxed);
+        const std::uint64_t t =
+            tickets_.load(std::memory_order_relaxed); // who has the only lock, is alone
+        tickets_.store(t + 1, std::memory_order_relaxed);
+        return t;
     }
 
     template <class T>

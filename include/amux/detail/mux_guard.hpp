@@ -40,7 +40,8 @@ public:
           target_{reinterpret_cast<std::uintptr_t>(&b) | is_block | bits(b.mode)},
           self_{this}
     {}
-    mux_guard(Body& body, lock_mode mode) noexcept : body_{&body}, target_{bits(mode)}, self_{this}
+    mux_guard(Body& body, lock_mode mode) noexcept
+        : body_{&body}, target_{is_block | bits(mode)}, self_{this}
     {}
 
     mux_guard(mux_guard&& other) noexcept : body_{other.body_}, target_{other.target_}, self_{this}
@@ -56,7 +57,7 @@ public:
         other.require_original();
         mux_guard taken{std::move(other)}; // so that moving onto itself keeps what it holds
         if (body_)
-            release();
+            release(*body_);
         body_ = std::exchange(taken.body_, nullptr);
         target_ = taken.target_;
         self_ = this;
@@ -68,7 +69,7 @@ public:
         if (!body_)
             return;
         require_original();
-        release();
+        release(*body_);
     }
 
     /// Releases the lock before the end of the scope.
@@ -81,7 +82,7 @@ public:
     void unlock()
     {
         require_owner("unlock");
-        release();
+        release(*std::exchange(body_, nullptr));
     }
 
     /// Turns an exclusive lock into a shared one in one step: nobody gets in between. A shared one stays as it is.
@@ -94,10 +95,10 @@ public:
         if (mode() == lock_mode::shared)
             return;
         target_ = (target_ & ~mode_bit) | bits(lock_mode::shared);
-        if (block* b = held_block())
-            body_->downgrade(*b);
-        else if (entry* e = held_entry())
+        if (entry* e = held_entry())
             body_->downgrade(*e);
+        else if (block* b = held_block())
+            body_->downgrade(*b);
     }
 
     /// Whether there is something to release.
@@ -124,12 +125,14 @@ public:
 
 private:
     static constexpr std::uintptr_t mode_bit = 1;
-    static constexpr std::uintptr_t is_block = 2;
+    static constexpr std::uintptr_t is_block = 2; // or nothing, for no keys
+    static_assert(static_cast<std::uintptr_t>(lock_mode::exclusive) == mode_bit &&
+                  static_cast<std::uintptr_t>(lock_mode::shared) == 0);
     static_assert(alignof(entry) >= 4 && alignof(block) >= 4);
 
     static std::uintptr_t bits(lock_mode mode) noexcept
     {
-        return mode == lock_mode::exclusive ? mode_bit : 0;
+        return static_cast<std::uintptr_t>(mode);
     }
 
     entry* held_entry() const noexcept
@@ -142,12 +145,11 @@ private:
                                   : nullptr;
     }
 
-    void release() noexcept
+    void release(Body& body) const noexcept
     {
-        Body& body = *std::exchange(body_, nullptr);
-        const lock_mode mode = target_ & mode_bit ? lock_mode::exclusive : lock_mode::shared;
-        if (entry* e = held_entry())
-            return body.release(*e, mode);
+        if (!(target_ & is_block)) [[likely]]
+            return body.release(*reinterpret_cast<entry*>(target_ & ~mode_bit),
+                                static_cast<lock_mode>(target_ & mode_bit));
         if (block* b = held_block()) {
             if (body.registry)
                 body.registry->remove(*b);
@@ -172,7 +174,7 @@ private:
     }
 
     Body* body_ = nullptr; // null: owns nothing
-    std::uintptr_t target_ = 0; // an entry, a block, or nothing; and how
+    std::uintptr_t target_ = 0; // an entry or a block, and how
     const mux_guard* self_ = nullptr;
 };
 

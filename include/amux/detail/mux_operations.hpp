@@ -7,82 +7,87 @@ namespace amux::detail {
 
 template <class Key, class Threading, class Hash, class Equal>
 template <class Kept>
-arrival mux_core<Key, Threading, Hash, Equal>::try_one(std::uint64_t hash, Kept& kept,
-                                                       lock_mode mode, entry*& out)
+auto mux_core<Key, Threading, Hash, Equal>::take_or_lock(std::uint64_t hash, Kept& kept,
+                                                         lock_mode mode) -> taken
 {
-    const auto s = shards_.lock(hash);
-    if (closed())
-        return arrival::closed;
-    entry* e = find(*s, hash, kept.look());
-    if (e ? !s->state.admits(*e, mode) : !s->state.admits_new_key(mode))
-        return arrival::refused;
-    if (!e) {
-        e = &s->entries.make(hash, kept.take());
-        s->table.insert(*e);
-    }
+    auto s = shards_.lock(hash);
+    const auto at = find(*s, hash, kept.look());
+    entry* e = at.node;
+    if (closed() || !(e ? s->state.admits(*e, mode) : s->state.admits_new_key(mode))) [[unlikely]]
+        return {e, &s.pass_on()};
+    if (!e)
+        e = &make(*s, at, hash, kept.take());
     s->state.occupy(*e, mode);
     observe_grant(nullptr, std::addressof(e->key), nullptr, mode);
-    out = e;
-    return arrival::granted;
+    return {e, nullptr};
 }
 
 template <class Key, class Threading, class Hash, class Equal>
-template <class Kept, class StopRequested, class OnWait>
-arrival mux_core<Key, Threading, Hash, Equal>::arrive_one(waiter& w, Kept& kept,
-                                                          StopRequested stop_requested,
-                                                          OnWait on_wait)
+template <class Kept>
+auto mux_core<Key, Threading, Hash, Equal>::try_one(std::uint64_t hash, Kept& kept, lock_mode mode)
+    -> entry*
+{
+    const taken t = take_or_lock(hash, kept, mode);
+    if (!t.locked)
+        return t.key;
+    t.locked->mutex.unlock();
+    return nullptr;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+template <class Kept, class StopRequested, class GetWaiter>
+request_state mux_core<Key, Threading, Hash, Equal>::wait_one(shard& locked, entry* e, Kept& kept,
+                                                              StopRequested stop_requested,
+                                                              GetWaiter get_waiter)
 {
     after_unlock after;
-    const auto s = shards_.lock(w.hash);
+    const typename shards::locked_shard s{locked};
     if (stop_requested())
-        return arrival::stopped;
+        return request_state::stopped;
     if (closed())
-        return arrival::closed;
-    entry* e = find(*s, w.hash, kept.look());
+        return request_state::closed;
     if (!e) {
-        // Who does not get the lock is to be told which key it was.
-        e = s->state.admits_new_key(w.mode) ? &s->entries.make(w.hash, kept.take())
-                                            : &s->entries.make(w.hash, kept.look());
-        s->table.insert(*e);
-    }
-    w.own.key = e;
-    w.own.owner = &w;
-    if (s->state.admits(*e, w.mode)) {
-        s->state.occupy(*e, w.mode);
-        observe_grant(nullptr, std::addressof(e->key), nullptr, w.mode);
-        return arrival::granted;
+        // Who does not get the lock is to be told which key it was: that one stays with the request.
+        const std::uint64_t hash = hash_of(kept.look());
+        e = &make(*s, find(*s, hash, kept.look()), hash, kept.look());
     }
     if (!take_slot()) {
-        retire_if_idle(*s, *e, after);
-        return arrival::full;
+        retire_if_idle(*s, *e, after.dead);
+        return request_state::full;
     }
+    auto& w = get_waiter(e->hash);
+    w.own.key = e;
+    w.own.owner = &w;
     w.ticket = draw_ticket();
     s->state.append(w.own);
     w.state = request_state::waiting;
-    observer_.on_wait(observation(&w, std::addressof(e->key), nullptr, w.mode));
-    on_wait();
-    return arrival::waits;
+    observer_.on_wait(observation_of(w));
+    w.waits();
+    return request_state::waiting;
 }
 
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::release(entry& e, lock_mode mode) noexcept
 {
-    after_unlock after;
-    const auto s = shards_.lock(e.hash);
+    dead_keys<entry> dead;
+    auto s = shards_.lock(e.hash);
     observer_.on_release(observation(nullptr, std::addressof(e.key), nullptr, mode));
     if (s->state.vacate(e, mode)) [[unlikely]]
-        admit(*s, e, after);
-    else
-        retire_if_idle(*s, e, after);
+        return admit(s.pass_on(), e);
+    retire_if_idle(*s, e, dead);
 }
 
-/// The rare half of `release`, out of its way.
+/// The rare half of `release`, out of its way. Drops the lock of the shard.
 template <class Key, class Threading, class Hash, class Equal>
-void mux_core<Key, Threading, Hash, Equal>::admit(shard& s, entry& e, after_unlock& after) noexcept
+void mux_core<Key, Threading, Hash, Equal>::admit(shard& locked, entry& e) noexcept
 {
+    after_unlock after;
+    const typename shards::locked_shard s{locked};
+    if (place* const next = s->state.hand_over(e)) [[likely]]
+        return grant(*static_cast<waiter*>(next->owner), after);
     granted_list granted;
-    s.state.admit(e, granted);
-    retire_if_idle(s, e, after);
+    s->state.admit(e, granted);
+    retire_if_idle(*s, e, after.dead);
     grant(granted, after);
 }
 
@@ -98,42 +103,35 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(entry& e) noexcept
 
 template <class Key, class Threading, class Hash, class Equal>
 template <class Keys>
-arrival mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, lock_mode mode,
-                                                        block*& out)
+auto mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, mask over, lock_mode mode)
+    -> block*
 {
-    const mask over = mask_of(keys);
-    if (over == 0) // no keys at all
-        return closed() ? arrival::closed : arrival::granted;
     after_unlock after;
     const auto locked = shards_.lock_several(over);
     if (closed())
-        return arrival::closed;
+        return nullptr;
     newcomer fresh{locked, after};
     fresh.prepare(keys);
     block& b = fresh.get();
     if (!admits(locked, b, mode))
-        return arrival::refused;
+        return nullptr;
     b.mode = mode;
     occupy(locked, b, mode);
     observe_grant(nullptr, nullptr, &b, mode);
-    out = fresh.keep();
-    return arrival::granted;
+    return fresh.keep();
 }
 
 template <class Key, class Threading, class Hash, class Equal>
-template <class Keys, class StopRequested, class OnWait>
-arrival mux_core<Key, Threading, Hash, Equal>::arrive_many(waiter& w, const Keys& keys,
-                                                           StopRequested stop_requested,
-                                                           OnWait on_wait)
+template <class Keys, class Waiter, class StopRequested>
+request_state mux_core<Key, Threading, Hash, Equal>::arrive_many(Waiter& w, const Keys& keys,
+                                                                 StopRequested stop_requested)
 {
-    if (w.over == 0) // no keys at all: nothing to be ordered with
-        return arrival::granted;
     after_unlock after;
     const auto locked = shards_.lock_several(w.over);
     if (stop_requested())
-        return arrival::stopped;
+        return request_state::stopped;
     if (closed())
-        return arrival::closed;
+        return request_state::closed;
     newcomer fresh{locked, after};
     fresh.prepare(keys);
     block& b = fresh.get();
@@ -142,16 +140,16 @@ arrival mux_core<Key, Threading, Hash, Equal>::arrive_many(waiter& w, const Keys
         occupy(locked, b, w.mode);
         observe_grant(nullptr, nullptr, &b, w.mode);
         w.places = fresh.keep();
-        return arrival::granted;
+        return request_state::granted;
     }
     if (!take_slot())
-        return arrival::full;
+        return request_state::full;
     w.places = fresh.keep();
     append(locked, w);
     w.state = request_state::waiting;
-    observer_.on_wait(observation(&w, nullptr, &b, w.mode));
-    on_wait();
-    return arrival::waits;
+    observer_.on_wait(observation_of(w));
+    w.waits();
+    return request_state::waiting;
 }
 
 template <class Key, class Threading, class Hash, class Equal>
@@ -255,12 +253,18 @@ void mux_core<Key, Threading, Hash, Equal>::grant(granted_list& granted,
     for (request* r = granted.first(); r;) {
         waiter& w = *static_cast<waiter*>(r);
         r = r->next; // once posted, the request may be gone
-        w.state = request_state::granted;
-        free_slot();
-        mark_unresumed(w, true);
-        observer_.on_grant(observation_of(w));
-        resume(w, after);
+        grant(w, after);
     }
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::grant(waiter& w, after_unlock& after) noexcept
+{
+    w.state = request_state::granted;
+    free_slot();
+    mark_unresumed(w, true);
+    observer_.on_grant(observation_of(w));
+    resume(w, after);
 }
 
 template <class Key, class Threading, class Hash, class Equal>
@@ -286,7 +290,7 @@ void mux_core<Key, Threading, Hash, Equal>::mark_unresumed(waiter& w, bool yes) 
         else
             count.fetch_sub(1, std::memory_order_relaxed);
     };
-    if (!w.several)
+    if (!w.several) [[likely]]
         return mark(entry_of(w.own).unresumed);
     if (w.places->whole)
         return mark(unresumed_);
@@ -310,7 +314,7 @@ void mux_core<Key, Threading, Hash, Equal>::dissolve(const locked_shards& locked
         entry& e = entry_of(w.own);
         shard& s = locked.of(e.hash);
         take(s.state, w.own);
-        return retire_if_idle(s, e, after);
+        return retire_if_idle(s, e, after.dead);
     }
     block& b = *std::exchange(w.places, nullptr);
     if (b.whole) {
@@ -491,23 +495,21 @@ mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* na
             entry_of(p).scratch += p.occupied ? 1 : 0;
     });
 
-    const auto& walls = locked.lowest().state;
-    const std::size_t exclusive_walls = walls.walls_held(lock_mode::exclusive);
-    const std::size_t walls_held = exclusive_walls + walls.walls_held(lock_mode::shared);
-    out.whole.holders = walls_held - reserved_walls;
-    if (out.whole.holders != 0)
-        out.whole.mode = exclusive_walls ? lock_mode::exclusive : lock_mode::shared;
+    const auto count = [](lock_counts& out_counts, const holders& held, std::size_t reserved) {
+        out_counts.holders = std::size_t{held.exclusive()} + held.shared() - reserved;
+        if (out_counts.holders != 0)
+            out_counts.mode = held.exclusive() != 0 ? lock_mode::exclusive : lock_mode::shared;
+    };
+    count(out.whole, locked.lowest().state.walls_held(), reserved_walls);
     out.whole.granted_not_resumed = unresumed_.load(std::memory_order_relaxed);
 
     std::size_t keys = 0;
     locked.for_each([&keys](shard& s) { keys += s.table.size(); });
     out.keys.reserve(keys); // a key may call the mux when it is destroyed: none is under the locks
-    locked.for_each([&out](shard& s) {
-        s.table.for_each([&out](const entry& e) {
+    locked.for_each([&](shard& s) {
+        s.table.for_each([&](const entry& e) {
             lock_counts counts;
-            counts.holders = e.exclusive + e.shared - e.scratch;
-            if (counts.holders != 0)
-                counts.mode = e.exclusive ? lock_mode::exclusive : lock_mode::shared;
+            count(counts, e.held, e.scratch);
             counts.waiters = e.scratch;
             for (const place* p = e.queue.front(); p; p = p->queue_next)
                 ++counts.waiters;

@@ -53,8 +53,8 @@ public:
     {
         const locked l{mutex_};
         for (const context* c = asking; c; c = c->parent()) {
-            if (const block* b =
-                    blocks_.find(c->id(), [&](block& mine) { return overlap(mine, keys, same); })) {
+            const auto overlaps = [&](block& mine) { return overlap(mine, keys, same); };
+            if (const block* const b = blocks_.find(c->id(), overlaps).node) {
                 held = b->mode;
                 return true;
             }

@@ -109,6 +109,7 @@ public:
     using rule = admission<counter>;
     using entry = key_entry<Key, typename rule::key_state, counter>;
     using block = place_block<rule>;
+    using spot = typename intrusive_hash<entry>::spot;
     using mask = std::uint32_t;
 
     static constexpr std::size_t most = Threading::shards;
@@ -132,7 +133,13 @@ public:
         explicit locked_shard(shard& s) noexcept : shard_{&s} {}
         locked_shard(const locked_shard&) = delete;
         locked_shard& operator=(const locked_shard&) = delete;
-        ~locked_shard() { shard_->mutex.unlock(); }
+        ~locked_shard()
+        {
+            if (shard_)
+                shard_->mutex.unlock();
+        }
+        /// The shard, locked: to be dropped by whoever takes it.
+        shard& pass_on() noexcept { return *std::exchange(shard_, nullptr); }
         shard* operator->() const noexcept { return shard_; }
         shard& operator*() const noexcept { return *shard_; }
 
@@ -207,6 +214,10 @@ public:
 
     [[nodiscard]] locked_shard lock(std::uint64_t hash) noexcept
     {
+        if constexpr (most == 1) {
+            first_.mutex.lock();
+            return locked_shard{first_};
+        }
         shard* const s = all_.load(std::memory_order_acquire);
         if (s == &first_ && lock_first())
             return locked_shard{first_};
@@ -226,6 +237,9 @@ public:
             s[std::countr_zero(rest)].mutex.lock();
         return locked_shards{s, m, true};
     }
+
+    /// It has many. Requires: a lock of one of them.
+    bool grown() const noexcept { return all_.load(std::memory_order_relaxed) != &first_; }
 
     /// The next thread to come may be any one: for destruction.
     void unbind() noexcept
