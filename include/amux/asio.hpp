@@ -73,10 +73,10 @@ auto asio_initiate(Work work, Token& token)
         asio_initiation{}, token, std::move(work));
 }
 
-template <class Body, class Keys, class Limit>
+template <class Body, class Keys, class Wait>
 struct asio_lock {
     using result = mux_guard<Body>;
-    static constexpr bool posts_once = std::same_as<Limit, wait_forever>;
+    static constexpr bool posts_once = !has_limit<Wait>;
 
     /// Stops it for its handler's slot, and for the token that it came with.
     class stopper {
@@ -102,7 +102,7 @@ struct asio_lock {
 
     auto operator co_await() && { return std::move(operation).operator co_await(); }
 
-    lock_operation<Body, Keys, Limit> operation;
+    lock_operation<Body, Keys, Wait> operation;
 };
 
 template <class T>
@@ -145,11 +145,17 @@ struct asio_acquire {
 } // namespace detail
 
 /// What makes a description callable with a completion token. One with `resume_on` is not: the handler has an executor.
-template <class Body, class Keys, class Limit, class Token>
-auto amux_initiate(lock_operation<Body, Keys, Limit> o, Token&& token)
-    -> decltype(detail::asio_initiate(detail::asio_lock<Body, Keys, Limit>{std::move(o)}, token))
+template <class Body, class Keys, class Wait, class Token>
+auto amux_initiate(lock_operation<Body, Keys, Wait> o, Token&& token)
+    -> decltype(detail::asio_initiate(
+        detail::asio_lock<Body, Keys, detail::stoppable_wait<Wait>>{
+            detail::operation_access::stoppable(std::move(o))},
+        token))
 {
-    return detail::asio_initiate(detail::asio_lock<Body, Keys, Limit>{std::move(o)}, token);
+    return detail::asio_initiate(
+        detail::asio_lock<Body, Keys, detail::stoppable_wait<Wait>>{
+            detail::operation_access::stoppable(std::move(o))},
+        token);
 }
 /// The same for a task. Its own waits resume it on the handler's executor, one at a time. It is not cancelled by a slot:
 /// where that is wanted, give it a stop token.

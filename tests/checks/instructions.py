@@ -18,21 +18,21 @@ import tempfile
 from common import INCLUDE, ROOT, WARNINGS, run
 
 FIGURES = {
-    "int": 278,
-    "int, unsynchronized": 216,
-    "int, 16 shards": 283,
-    "int, shared": 274,
-    "string": 388,
-    "string, unsynchronized": 346,
-    "try_lock": 212,
-    "whole mux": 389,
-    "whole mux, 16 shards": 2744,
-    "lock_all of 2": 810,
-    "queueing": 377,
-    "hand-over": 348,
-    "queueing, unsynchronized": 323,
-    "hand-over, unsynchronized": 307,
-    "stopped": 451,
+    "int": 208,
+    "int, unsynchronized": 157,
+    "int, 16 shards": 210,
+    "int, shared": 208,
+    "string": 338,
+    "string, unsynchronized": 271,
+    "try_lock": 167,
+    "whole mux": 353,
+    "whole mux, 16 shards": 2561,
+    "lock_all of 2": 684,
+    "queueing": 263,
+    "hand-over": 258,
+    "queueing, unsynchronized": 221,
+    "hand-over, unsynchronized": 207,
+    "stopped": 464,
 }
 MORE, LESS = 1.1, 0.75
 OPERATIONS = 1000  # of each path, in the program

@@ -71,10 +71,21 @@ namespace detail {
 
 /// The inside of a description, for adaptors.
 struct operation_access {
-    template <class Body, class Keys, class Limit>
-    static std::stop_token& stop(lock_operation<Body, Keys, Limit>& o) noexcept
+    /// The same request, with a token to stop it by: its own, or one that is still to be set.
+    template <class Body, class Keys, class Wait>
+    static auto stoppable(lock_operation<Body, Keys, Wait> o)
+        -> lock_operation<Body, Keys, stoppable_wait<Wait>>
     {
-        return o.request_.stop;
+        if constexpr (has_stop<Wait>)
+            return o;
+        else
+            return lock_operation<Body, Keys, stoppable_wait<Wait>>{
+                {std::move(o.request_.body), o.request_.mode, std::move(o.request_.keys), {}}};
+    }
+    template <class Body, class Keys, class Wait>
+    static std::stop_token& stop(lock_operation<Body, Keys, Wait>& o) noexcept
+    {
+        return o.request_.wait.stop;
     }
 };
 

@@ -4,6 +4,8 @@
 #include <amux/clock.hpp>
 #include <amux/detail/stop_token.hpp>
 
+#include <type_traits>
+
 namespace amux::detail {
 
 // How long a request waits. Who cannot be stopped carries no token: made and destroyed it costs 8 of 170 instructions.
@@ -34,6 +36,8 @@ struct wait_until : wait_until_stopped {
 
 template <class Wait>
 concept has_stop = requires(Wait w) { w.stop; };
+template <class Wait>
+using stoppable_wait = std::conditional_t<has_stop<Wait>, Wait, wait_until_stopped>;
 template <class Wait>
 concept has_limit = requires(Wait w) { w.limit; };
 
