@@ -28,7 +28,7 @@ using table = amux::detail::intrusive_hash<node>;
 
 node* find(table& t, const node& n)
 {
-    return t.find(n.hash, [&n](const node& other) { return other.value == n.value; });
+    return t.find(n.hash, [&n](const node& other) { return other.value == n.value; }).node;
 }
 
 /// Every node that the table walks over; fails when it meets one twice.
