@@ -128,7 +128,12 @@ public:
         occupy(key, lock_mode::exclusive);
         return p;
     }
-    void leave_wall(lock_mode mode, granted_list& granted) noexcept;
+    void leave_wall(lock_mode mode, granted_list& granted) noexcept
+    {
+        walls_.remove(mode);
+        if (!line_.empty()) [[unlikely]]
+            open_line(mode, granted);
+    }
     /// A waiting place is taken out, with the same effects.
     void withdraw(place& p, granted_list& granted) noexcept;
     /// Exclusive becomes shared, in one step.
@@ -180,6 +185,7 @@ private:
     void settle(place& p, granted_list& granted) noexcept;
     void open(key_state& key, granted_list& granted) noexcept;
     void open_walls(granted_list& granted) noexcept;
+    void open_line(lock_mode left, granted_list& granted) noexcept;
     void free_line(place* from, const place* end, bool shared_only, granted_list& granted) noexcept;
     void first_wall_from(place* p) noexcept;
     void first_exclusive_wall_from(place* p) noexcept;
@@ -236,14 +242,14 @@ void admission<Counter>::shard_state::downgrade(key_state& key, granted_list& gr
     open_walls(granted);
 }
 
+/// A wall that was held so has left: whom it held back stands in line.
 template <class Counter>
-void admission<Counter>::shard_state::leave_wall(lock_mode mode, granted_list& granted) noexcept
+void admission<Counter>::shard_state::open_line(lock_mode left, granted_list& granted) noexcept
 {
-    walls_.remove(mode);
     // While other shared walls are held, exclusive places stay held back, and shared ones were not: nothing to walk.
     if (walls_.shared() == 0) {
         free_line(line_.front(), first_wall_, false, granted);
-        if (mode == lock_mode::exclusive)
+        if (left == lock_mode::exclusive)
             free_line(first_wall_, first_exclusive_wall_, true, granted);
     }
     open_walls(granted);

@@ -16,6 +16,9 @@ namespace amux::detail {
 template <class Node>
 class intrusive_hash {
 public:
+    /// How much of it only growth touches: its first bytes.
+    static constexpr std::size_t seldom_touched = 16;
+
     intrusive_hash() = default;
     intrusive_hash(const intrusive_hash&) = delete;
     intrusive_hash& operator=(const intrusive_hash&) = delete;
@@ -120,7 +123,9 @@ private:
 
     [[gnu::noinline]] void grow() noexcept
     {
-        const std::size_t count = mask_ == 0 ? 8 : 2 * (mask_ + 1);
+        const std::size_t count = mask_ == 0 ? 8 : 2 * (std::size_t{mask_} + 1);
+        if (count > most_buckets)
+            return;
         // Left uninitialised: a bucket is written when the old one that it comes from is moved.
         Node** const buckets = new (std::nothrow) Node*[count];
         if (!buckets)
@@ -129,7 +134,7 @@ private:
         old_mask_ = mask_;
         moved_ = 0;
         buckets_ = buckets;
-        mask_ = count - 1;
+        mask_ = static_cast<std::uint32_t>(count - 1);
         move_some();
     }
 
@@ -146,7 +151,7 @@ private:
 
     void move_bucket(std::size_t b) noexcept
     {
-        for (std::size_t i = b; i <= mask_; i += old_mask_ + 1)
+        for (std::size_t i = b; i <= mask_; i += std::size_t{old_mask_} + 1)
             buckets_[i] = nullptr;
         for (Node* n = old_[b]; n;) {
             Node* const next = n->chain;
@@ -157,13 +162,17 @@ private:
         }
     }
 
+    static constexpr std::size_t most_buckets = std::size_t{1} << 31;
+
+    // 32 bits: a mux that was used once, with its key's entry, is to need no more than 256 bytes.
     Node* first_bucket_ = nullptr;
+    std::uint32_t old_mask_ = 0;
+    std::uint32_t moved_ = 0;
+    // From here on it is what every insertion and erasure touches (see `shard_set`).
     Node** buckets_ = &first_bucket_;
     Node** old_ = nullptr; // while growing: the buckets from `moved_` on still stand here
-    std::size_t mask_ = 0;
-    std::size_t old_mask_ = 0;
-    std::size_t moved_ = 0;
-    std::size_t size_ = 0;
+    std::uint32_t mask_ = 0;
+    std::uint32_t size_ = 0;
 };
 
 } // namespace amux::detail

@@ -116,15 +116,21 @@ public:
     static_assert(std::has_single_bit(most) && most <= 32);
     static constexpr mask every = most == 32 ? ~mask{0} : (mask{1} << most) - 1;
 
-    /// What an uncontended lock touches of it stands in its first 64 bytes.
     struct shard {
-        typename Threading::mutex mutex;
-        typename rule::shard_state state;
         intrusive_hash<entry> table;
         entry_pool<Key, entry> entries;
+        typename Threading::mutex mutex;
+        typename rule::shard_state state;
         block_pool<rule> blocks;
 
         bool idle() const noexcept { return state.walls_idle() && table.size() == 0; }
+    };
+
+    /// One of many. What an uncontended lock touches, from the second part of the table to the first of the state, is one
+    /// cache line of 64 bytes, and no other shard's: between two cores it is passed once for a lock and once for a release.
+    struct alignas(64) lone_shard {
+        unsigned char before[64 - intrusive_hash<entry>::seldom_touched];
+        shard itself;
     };
 
     /// One shard, locked.
@@ -150,8 +156,8 @@ public:
     /// Several shards, locked together.
     class locked_shards {
     public:
-        locked_shards(shard* first, mask m, bool grown) noexcept
-            : first_{first}, mask_{m}, grown_{grown}
+        locked_shards(shard& only, lone_shard* all, mask m) noexcept
+            : only_{only}, all_{all}, mask_{m}
         {}
         locked_shards(const locked_shards&) = delete;
         locked_shards& operator=(const locked_shards&) = delete;
@@ -162,23 +168,26 @@ public:
 
         shard& of(std::uint64_t hash) const noexcept
         {
-            return grown_ ? first_[index(hash)] : *first_;
+            return all_ ? all_[index(hash)].itself : only_;
         }
         mask which() const noexcept { return mask_; }
         /// The first of them: in its pool live the blocks of requests for just these shards.
-        shard& lowest() const noexcept { return first_[grown_ ? std::countr_zero(mask_) : 0]; }
+        shard& lowest() const noexcept
+        {
+            return all_ ? all_[std::countr_zero(mask_)].itself : only_;
+        }
         std::size_t size() const noexcept
         {
-            return grown_ ? static_cast<std::size_t>(std::popcount(mask_)) : 1;
+            return all_ ? static_cast<std::size_t>(std::popcount(mask_)) : 1;
         }
 
         template <class F>
         void for_each(F f) const
         {
-            if (!grown_)
-                return f(*first_);
+            if (!all_)
+                return f(only_);
             for (mask rest = mask_; rest; rest &= rest - 1)
-                f(first_[std::countr_zero(rest)]);
+                f(all_[std::countr_zero(rest)].itself);
         }
         template <class F>
         bool all_of(F f) const
@@ -189,19 +198,15 @@ public:
         }
 
     private:
-        shard* first_;
+        shard& only_; // when there are not many
+        lone_shard* all_;
         mask mask_;
-        bool grown_;
     };
 
     shard_set() = default;
     shard_set(const shard_set&) = delete;
     shard_set& operator=(const shard_set&) = delete;
-    ~shard_set()
-    {
-        if (shard* s = all_.load(std::memory_order_relaxed); s != &first_)
-            delete[] s;
-    }
+    ~shard_set() { delete[] all_.load(std::memory_order_relaxed); }
 
     static unsigned index(std::uint64_t hash) noexcept
     {
@@ -218,28 +223,26 @@ public:
             first_.mutex.lock();
             return locked_shard{first_};
         }
-        shard* const s = all_.load(std::memory_order_acquire);
-        if (s == &first_ && lock_first())
+        if (!all_.load(std::memory_order_acquire) && lock_first())
             return locked_shard{first_};
-        shard& grown = all_.load(std::memory_order_acquire)[index(hash)];
-        grown.mutex.lock();
-        return locked_shard{grown};
+        shard& s = all_.load(std::memory_order_acquire)[index(hash)].itself;
+        s.mutex.lock();
+        return locked_shard{s};
     }
 
     /// In the order of their index, so that two callers cannot wait for each other.
     [[nodiscard]] locked_shards lock_several(mask m) noexcept
     {
-        shard* s = all_.load(std::memory_order_acquire);
-        if (s == &first_ && lock_first())
-            return locked_shards{&first_, m, false};
-        s = all_.load(std::memory_order_acquire);
+        if (!all_.load(std::memory_order_acquire) && lock_first())
+            return locked_shards{first_, nullptr, m};
+        lone_shard* const all = all_.load(std::memory_order_acquire);
         for (mask rest = m; rest; rest &= rest - 1)
-            s[std::countr_zero(rest)].mutex.lock();
-        return locked_shards{s, m, true};
+            all[std::countr_zero(rest)].itself.mutex.lock();
+        return locked_shards{first_, all, m};
     }
 
     /// It has many. Requires: a lock of one of them.
-    bool grown() const noexcept { return all_.load(std::memory_order_relaxed) != &first_; }
+    bool grown() const noexcept { return all_.load(std::memory_order_relaxed) != nullptr; }
 
     /// The next thread to come may be any one: for destruction.
     void unbind() noexcept
@@ -254,7 +257,7 @@ private:
     {
         if (!first_.mutex.try_lock()) [[unlikely]]
             collide();
-        if (all_.load(std::memory_order_relaxed) == &first_) [[likely]]
+        if (!grown()) [[likely]]
             return true;
         first_.mutex.unlock();
         return false;
@@ -263,8 +266,7 @@ private:
     [[gnu::noinline]] void collide() noexcept
     {
         first_.mutex.lock();
-        if (most > 1 && all_.load(std::memory_order_relaxed) == &first_ &&
-            ++collisions_ >= Threading::collisions_to_grow)
+        if (most > 1 && !grown() && ++collisions_ >= Threading::collisions_to_grow)
             grow();
     }
 
@@ -277,21 +279,21 @@ private:
         if (!first_.state.walls_idle() || first_.state.exclusive_ahead() != 0 ||
             first_.table.size() > most_keys_to_move)
             return;
-        shard* const s = new (std::nothrow) shard[most];
-        if (!s)
+        lone_shard* const all = new (std::nothrow) lone_shard[most];
+        if (!all)
             return;
-        first_.table.take_all([s](entry& e) {
-            shard& to = s[index(e.hash)];
+        first_.table.take_all([all](entry& e) {
+            shard& to = all[index(e.hash)].itself;
             to.table.insert(e);
             to.state.adopt(e);
         });
         first_.state = {};
-        s[0].entries.take_all(first_.entries);
-        s[0].blocks.take_all(first_.blocks);
-        all_.store(s, std::memory_order_release);
+        all[0].itself.entries.take_all(first_.entries);
+        all[0].itself.blocks.take_all(first_.blocks);
+        all_.store(all, std::memory_order_release);
     }
 
-    typename Threading::template atomic<shard*> all_{&first_};
+    typename Threading::template atomic<lone_shard*> all_{nullptr}; // once there are many
     unsigned collisions_ = 0;
     shard first_;
 };
