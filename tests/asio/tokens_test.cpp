@@ -161,15 +161,16 @@ TEST_CASE("asio: every function that takes a token locks what its name says", "[
     asio::io_context io;
     const auto work = [](mux_type& m) -> asio::awaitable<void> {
         const auto& token = asio::use_awaitable;
+        const std::vector<std::string> keys{"a", "b"}; // g++ takes no braces in a co_await
         {
-            const auto all = co_await amux::async_lock_all(m, {"a", "b"}, token);
+            const auto all = co_await amux::async_lock_all(m, keys, token);
             CHECK(m.tracked_keys() == 2);
             CHECK_FALSE(m.try_lock_shared("b").owns_lock());
             const auto none = co_await amux::async_try_lock_shared_for(m, "a", 1ms, token);
             CHECK_FALSE(none.owns_lock());
         }
         {
-            const auto all = co_await amux::async_lock_all_shared(m, {"a", "b"}, token);
+            const auto all = co_await amux::async_lock_all_shared(m, keys, token);
             const auto beside = co_await amux::async_try_lock_shared_for(m, "a", 1min, token);
             CHECK(beside.owns_lock());
             CHECK_FALSE(m.try_lock("b").owns_lock());
