@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 
 using namespace std::chrono_literals;
@@ -51,7 +51,8 @@ std::optional<std::string> unless_reading(const request& r)
     return r.account;
 }
 
-using locks_type = decltype(lease_bench::locks);
+// g++ 12 destroys twice what is braced inside a co_await expression.
+static_assert(std::is_trivially_copyable_v<amux::web_lock_options>);
 
 template <class Lock>
 asked<web_hold> begin(lease_bench& b, const Lock& lock, std::string account,
