@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -10,6 +11,7 @@
 #include <sys/random.h>
 #endif
 #if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
 #include <unistd.h>
 #endif
 
@@ -40,10 +42,28 @@ inline std::string make_token()
     return token;
 }
 
+#if defined(__GLIBC__)
+// Several times for each lease it is asked which process this is: that is not worth a system call each time. Other C
+// libraries would keep the handler when a library that has it is unloaded.
+inline std::atomic<long> known_process_id{0}; // 0: not known
+inline const bool told_of_forks =
+    ::pthread_atfork(nullptr, nullptr, [] {
+        known_process_id.store(static_cast<long>(getpid()), std::memory_order_relaxed);
+    }) == 0;
+#endif
+
 /// Tells a process from its forked children.
 inline long process_id() noexcept
 {
-#if defined(__unix__) || defined(__APPLE__)
+#if defined(__GLIBC__)
+    long id = known_process_id.load(std::memory_order_relaxed);
+    if (id != 0)
+        return id;
+    id = static_cast<long>(getpid());
+    if (told_of_forks)
+        known_process_id.store(id, std::memory_order_relaxed);
+    return id;
+#elif defined(__unix__) || defined(__APPLE__)
     return static_cast<long>(getpid());
 #else
     return 0;
