@@ -54,8 +54,10 @@ def headers_check():
         return f"headers: {name}, {compiler}", [] if code == 0 else [output]
     jobs = [(compiler, f"{name} alone", f"#include <{name}>\n" * 2)
             for compiler in ("g++", "clang++-14", "clang++-19") for name in usable()]
-    standard = sorted({line for name in usable() for line in re.findall(
-        r"^#include <\w+>$", (INCLUDE / name).read_text(), re.M)})
+    # What others' headers make of these macros is their affair, so those come before.
+    foreign = sorted({name for header in usable() for name in re.findall(
+        r"^#include <(?!amux/)([^>]+)>$", (INCLUDE / header).read_text(), re.M)})
+    standard = [f"#if __has_include(<{name}>)\n#include <{name}>\n#endif" for name in foreign]
     jobs.append(("g++", "all, after the macros min and max of <windows.h>", "\n".join(
         standard + ["#define min(a, b) broken", "#define max(a, b) broken"]
         + [f"#include <{name}>" for name in usable()]) + "\n"))
