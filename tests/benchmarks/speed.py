@@ -80,9 +80,8 @@ def show(lines):
     print(flush=True)
 
 
-def with_new(known, lines):
-    """`lines` in the place of those of the same rows, else at the end."""
-    rows = {line["row"] for line in lines}
+def with_new(known, lines, rows):
+    """`lines` in the place of those of these rows, else at the end."""
     at = next((n for n, line in enumerate(known) if line["row"] in rows), len(known))
     return known[:at] + lines + [line for line in known[at:] if line["row"] not in rows]
 
@@ -100,10 +99,12 @@ def main():
     result = BUILD / f"{asked.compiler}.json"
     known = pages.read(result)
     for lines in measure(asked.compiler, asked.patterns, asked.rounds):
-        if not any("median" in line for line in lines):
-            continue  # nothing worth keeping, such as of two threads that never ran at a time
-        show(lines)
-        known = with_new(known, lines)
+        rows = {line["row"] for line in lines}
+        if any("median" in line for line in lines):
+            show(lines)
+        else:  # nothing worth keeping, such as of two threads that never ran at a time
+            lines = []
+        known = with_new(known, lines, rows)
         result.write_text("".join(json.dumps(line) + "\n" for line in known))
     return None
 

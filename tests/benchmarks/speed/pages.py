@@ -81,7 +81,7 @@ def goals(lines):
         if line["contender"] in row and line["against"] in row:
             ratio = row[line["contender"]] / row[line["against"]]
             yield Goal(line["row"], line["contender"], line["against"], line["at_most"], ratio,
-                       ratio <= line["at_most"])
+                       round(ratio, 2) <= round(line["at_most"], 2))
 
 
 def table(head, rows):
