@@ -351,9 +351,9 @@ std::size_t questions(int locks, int waiters_each)
 void bytes()
 {
     using shards = amux::detail::shard_set<std::string, amux::multi_threaded>;
-    std::printf(
-        "%zu %zu\n", sizeof(amux::asyncmux<>),
-        sizeof(amux::asyncmux<>) - sizeof(shards::shard) + shards::most * sizeof(shards::shard));
+    std::printf("%zu %zu\n", sizeof(amux::asyncmux<>),
+                sizeof(amux::asyncmux<>) - sizeof(shards::shard) +
+                    shards::most * sizeof(shards::lone_shard));
 }
 
 } // namespace
