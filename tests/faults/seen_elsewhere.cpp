@@ -170,7 +170,7 @@ TEST_CASE("asyncmux: who could have stopped a request may be gone before it is g
 {
     asyncmux<> mux;
     guard holder = mux.try_lock("k");
-    std::optional<std::stop_source> stop{std::in_place};
+    auto stop = std::make_unique<std::stop_source>();
     request waiter{mux.lock("k", stop->get_token())};
     stop.reset();
     CHECK(waiter.state() == "waits");
