@@ -116,11 +116,11 @@ public:
     }
     void admit(key_state& key, granted_list& granted) noexcept;
     /// The commonest case of `admit`: with no wall about, the head of the queue takes an exclusive lock on this key alone.
-    /// Returns: its place; null when it is not so, and nothing was done.
+    /// Requires: `vacate` says that somebody waits. Returns: its place; null when it is not so, and nothing was done.
     place* hand_over(key_state& key) noexcept
     {
         place* const p = key.queue.front();
-        if (!walls_idle() || !key.held.none() || !p || !is_exclusive(*p) || p->owner->several)
+        if (!walls_idle() || !key.held.none() || !is_exclusive(*p) || p->owner->several)
             return nullptr;
         key.queue.pop_front();
         --exclusive_ahead_;

@@ -124,10 +124,8 @@ private:
     [[gnu::noinline]] void grow() noexcept
     {
         const std::size_t count = mask_ == 0 ? 8 : 2 * (std::size_t{mask_} + 1);
-        if (count > most_buckets)
-            return;
         // Left uninitialised: a bucket is written when the old one that it comes from is moved.
-        Node** const buckets = new (std::nothrow) Node*[count];
+        Node** const buckets = count > most_buckets ? nullptr : new (std::nothrow) Node*[count];
         if (!buckets)
             return;
         old_ = buckets_;

@@ -139,10 +139,10 @@ private:
     {
         return target_ & is_block ? nullptr : reinterpret_cast<entry*>(target_ & ~mode_bit);
     }
+    /// Requires: no entry. Returns: null for no keys.
     block* held_block() const noexcept
     {
-        return target_ & is_block ? reinterpret_cast<block*>(target_ & ~(mode_bit | is_block))
-                                  : nullptr;
+        return reinterpret_cast<block*>(target_ & ~(mode_bit | is_block));
     }
 
     void release(Body& body) const noexcept
