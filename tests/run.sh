@@ -90,7 +90,7 @@ count() {
 
 show_failure() {
     echo "---- $1: $2; the errors in $3, and its end:"
-    grep -E '^FAILED|error:|\*\*\*Failed' "$3" | cut -c 1-400 | head -n 40
+    grep -E '^FAILED|:[0-9]+: (fatal )?error:|\*\*\*Failed' "$3" | cut -c 1-400 | head -n 40
     echo "----"
     grep -vE '^ +Start +[0-9]+: |\.\.\. +Passed |^\[[0-9]+/[0-9]+\] ' "$3" | tail -n 80
     echo "----"
