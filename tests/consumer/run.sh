@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Uses amux in the four ways in which users do: subdirectory, FetchContent, installed package,
-# pkg-config. Ends with "N passed, N failed".
+# Uses amux in the ways in which users do: subdirectory, FetchContent, installed package, Debian
+# package, pkg-config, one header. Ends with "N passed, N failed".
 set -u -o pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/tests/consumer
@@ -69,6 +69,21 @@ with_pkg_config() {
         g++ -std=c++20 -Wall -Wextra -Werror $flags "$@" -o "$work/plain" && "$work/plain"
 }
 
+debian_package() {
+    (cd "$work/own" && cpack -G DEB) && dpkg-deb -x "$work"/own/libamux-dev_*_all.deb "$work/deb"
+}
+
+# one_header COMPILER: the same program over a single header.
+one_header() {
+    local file
+    mkdir -p "$work/one" && "$here/single_header.py" >"$work/one/amux.hpp" || return
+    for file in use.hpp main.cpp other.cpp; do
+        sed 's|#include <amux/.*>|#include "amux.hpp"|' "$here/$file" >"$work/one/$file"
+    done
+    "$1" -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror "$work"/one/{main,other}.cpp -pthread \
+        -o "$work/one/program" && "$work/one/program"
+}
+
 # web_project NAME: the project of docs/web.md as it stands there, built, started, and asked.
 web_project() {
     local build=$work/$1 port=$((20000 + RANDOM % 12000)) service reply=
@@ -122,6 +137,9 @@ for type in Release Debug; do
     must "find_package, $type" project "package-$type" "${package[@]}" -DVERSION=0.1 $no_fmt \
         -DCMAKE_BUILD_TYPE=$type
 done
+must "cpack -G DEB" debian_package
+must "find_package, Debian package" project deb -DHOW=package -DCMAKE_PREFIX_PATH="$work/deb/usr" $no_fmt
+must "one header of all" one_header g++
 must "pkg-config" with_pkg_config "$here/main.cpp" "$here/other.cpp"
 must "amux::format, installed" project format "${package[@]}" -DCOMPONENT=format
 must "amux::format, subdirectory" project format-sub -DHOW=subdirectory -DCOMPONENT=format
