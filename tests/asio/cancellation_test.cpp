@@ -420,6 +420,31 @@ TEST_CASE("asio cancellation: with the context go its requests, and the lock goe
     CHECK(mux.tracked_keys() == 0);
 }
 
+TEST_CASE("asio cancellation: with the context go those that have ended, without their handlers",
+          "[asio][cancellation][lifetime]")
+{
+    const auto lock = [](mux_type& m) -> amux::task<guard_type> { co_return co_await m.lock("k"); };
+    mux_type mux;
+    auto guard = mux.try_lock("k");
+    {
+        asio::io_context io;
+        auto never = asio::bind_executor(io, [](std::exception_ptr, guard_type) { FAIL(); });
+        SECTION("a lock with a time limit")
+        {
+            amux::async_try_lock_for(mux, "k", 1h, never);
+        }
+        SECTION("a task")
+        {
+            lock(mux)(never);
+        }
+        support::run_ready(io);
+        guard.unlock();
+        io.restart();
+        io.run_one(); // the coroutine ends; its handler is on its way
+    }
+    CHECK(mux.tracked_keys() == 0);
+}
+
 TEST_CASE("asio cancellation: awaitables that hold and wait may be destroyed with their context",
           "[asio][cancellation][lifetime]")
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a guard may release twice, never, or what it does not own, also when a compiler copies it.
 #include "support/death.hpp"
+#include "support/foreign_coroutine.hpp"
 #include "support/request.hpp"
 
 #include <amux/asyncmux.hpp>
@@ -129,6 +130,35 @@ TEST_CASE("guard: move assignment releases what was held", "[asyncmux][guard]")
     CHECK(*g.key() == "l");
     g = guard{};
     CHECK(other.tracked_keys() == 0);
+}
+
+namespace {
+
+support::fire_and_forget wait_and_take_over(asyncmux<>& mux, guard& current)
+{
+    guard mine = co_await mux.lock("k");
+    CHECK_FALSE((current && *current.key() == "k"));
+    current = std::move(mine);
+}
+
+} // namespace
+
+TEST_CASE("guard: who is resumed by an assignment may use the guard", "[asyncmux][guard]")
+{
+    asyncmux<> mux;
+    guard current = mux.try_lock("k");
+    wait_and_take_over(mux, current);
+    guard given;
+    SECTION("it owns what is assigned")
+    {
+        given = mux.try_lock("l");
+    }
+    SECTION("nothing is assigned") {}
+    current = std::move(given);
+    REQUIRE(current.owns_lock());
+    CHECK(*current.key() == "k");
+    CHECK(mux.tracked_keys() == 1);
+    CHECK_FALSE(mux.try_lock("k"));
 }
 
 TEST_CASE("guard: moved onto itself it keeps what it holds", "[asyncmux][guard]")

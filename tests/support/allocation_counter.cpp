@@ -128,6 +128,14 @@ void* operator new[](std::size_t n, const std::nothrow_t&) noexcept
 {
     return allocate(n);
 }
+void* operator new(std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept
+{
+    return allocate(n, a);
+}
+void* operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept
+{
+    return allocate(n, a);
+}
 void operator delete(void* p) noexcept
 {
     release(p);

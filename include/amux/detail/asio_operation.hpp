@@ -298,7 +298,12 @@ public:
             f(false);
     }
 
-    void post_finish() { asio::post(executor(), asio_finish{*this}); }
+    void post_finish()
+    {
+        if (list_)
+            list_->remove(*this); // the frame is the finish's from now on, and nobody else's
+        asio::post(executor(), asio_finish{*this});
+    }
     void run_and_finish()
     {
         this->run_node(); // to the end of the coroutine

@@ -16,7 +16,7 @@ namespace amux::detail {
 template <class Node>
 class intrusive_hash {
 public:
-    /// How much of it only growth touches: its first bytes.
+    /// Its first bytes: a table that has held two nodes at once touches them only when it grows.
     static constexpr std::size_t seldom_touched = 16;
 
     intrusive_hash() = default;
@@ -166,7 +166,7 @@ private:
     Node* first_bucket_ = nullptr;
     std::uint32_t old_mask_ = 0;
     std::uint32_t moved_ = 0;
-    // From here on it is what every insertion and erasure touches (see `shard_set`).
+    // From here on it is what every insertion and erasure touches once there are more buckets than one (see `shard_set`).
     Node** buckets_ = &first_bucket_;
     Node** old_ = nullptr; // while growing: the buckets from `moved_` on still stand here
     std::uint32_t mask_ = 0;

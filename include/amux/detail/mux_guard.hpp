@@ -56,12 +56,10 @@ public:
         require_original();
         other.require_original();
         mux_guard taken{std::move(other)}; // so that moving onto itself keeps what it holds
-        if (body_)
-            release(*body_);
-        body_ = std::exchange(taken.body_, nullptr);
-        target_ = taken.target_;
+        std::swap(body_, taken.body_);
+        std::swap(target_, taken.target_);
         self_ = this;
-        return *this;
+        return *this; // `taken` releases; whoever is resumed inside may use this guard
     }
 
     ~mux_guard()

@@ -128,6 +128,7 @@ public:
 
     /// One of many. What an uncontended lock touches, from the second part of the table to the first of the state, is one
     /// cache line of 64 bytes, and no other shard's: between two cores it is passed once for a lock and once for a release.
+    /// (A shard that never had two keys at once has its one bucket in the line before.)
     struct alignas(64) lone_shard {
         unsigned char before[64 - intrusive_hash<entry>::seldom_touched];
         shard itself;
@@ -279,9 +280,13 @@ private:
         if (!first_.state.walls_idle() || first_.state.exclusive_ahead() != 0 ||
             first_.table.size() > most_keys_to_move)
             return;
-        lone_shard* const all = new (std::nothrow) lone_shard[most];
-        if (!all)
+        lone_shard* all = nullptr;
+        try {
+            // Not the form that does not throw: who replaces `operator new` seldom has that one for aligned arrays.
+            all = new lone_shard[most];
+        } catch (const std::bad_alloc&) {
             return;
+        }
         first_.table.take_all([all](entry& e) {
             shard& to = all[index(e.hash)].itself;
             to.table.insert(e);
