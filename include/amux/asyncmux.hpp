@@ -87,10 +87,10 @@ public:
     /// The lock, awaited: `auto g = co_await mux.lock(key);`. Without a key: the whole mux.
     ///
     /// Three overloads take a key, here and below, and each stands twice here, since a lock that cannot be stopped is
-    /// cheaper. A `const Key&` is referred to, and copied only if the key is new. A
-    /// `Key&&` moves in, so that the description may outlive the expression. The template takes what only stands for a key,
-    /// such as a view for a `std::string`, when hash and equality are transparent: no `Key` is made to look it up. The first
-    /// two are no templates, so that braces, and whatever converts to a `Key`, still find them.
+    /// cheaper. A `const Key&` is referred to, and copied only if the key is new. A `Key&&` moves in, so that the
+    /// description may outlive the expression. The template takes what only stands for a key, such as a view for a
+    /// `std::string`, when hash and equality are transparent: no `Key` is made to look it up. The first two are no
+    /// templates, so that braces, and whatever converts to a `Key`, still find them.
     auto lock() { return ask<exclusive>(whole); }
     auto lock(stop_token s) { return ask<exclusive>(whole, until(s)); }
     auto lock(const Key& k) { return ask<exclusive>(one(k)); }
