@@ -198,6 +198,20 @@ TEST_CASE("asyncmux: a set of keys reserves what is free, and holds followers ba
     CHECK(a.state() == "owns");
 }
 
+TEST_CASE("asyncmux: a set that waits at two keys is granted when it has been handed both",
+          "[asyncmux][fairness]")
+{
+    asyncmux<> mux;
+    request a{mux.lock("a")};
+    request b{mux.lock("b")};
+    request both{mux.lock_all("a", "b")};
+    a.unlock();
+    CHECK(both.state() == "waits");
+    CHECK_FALSE(mux.try_lock("a")); // reserved
+    b.unlock();
+    CHECK(both.state() == "owns");
+}
+
 TEST_CASE("asyncmux: sets that name the same keys in another order do not deadlock",
           "[asyncmux][fairness]")
 {
