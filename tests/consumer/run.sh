@@ -105,6 +105,13 @@ web_project() {
     [[ $reply == *" 200 OK"*"paid"* ]]
 }
 
+# pasted PAGE: its whole program, built and run as it says there.
+pasted() {
+    local with=()
+    [[ $1 != *redis* ]] || with=("$root/examples/with_redis.sh")
+    PKG_CONFIG_PATH=$work/installed/share/pkgconfig ${with[@]+"${with[@]}"} "$here/pasted.py" "$1"
+}
+
 # Headers that are used but were left out of CMakeLists.txt are missing from the installation.
 same_headers() {
     diff -r "$root/include" "$work/installed/include"
@@ -163,6 +170,9 @@ must_say "amux::redis without hiredis, subdirectory: no such target, and why" \
 must "the other targets without hiredis" project no-hiredis -DHOW=subdirectory $no_fmt $no_hiredis
 for library in httplib beast; do
     must "the page's web service, $library" web_project web_$library
+done
+for page in $("$here/pasted.py" --list); do
+    must "pasted from $page" pasted "$page"
 done
 must_say "the tests need Catch2 3, and say which was found" \
     "Catch2 3 or newer \(found: '2\.13\.9'\)\..*-DAMUX_FETCH_DEPS=ON downloads them" \
