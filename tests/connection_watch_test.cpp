@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,12 +15,13 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNDER_SANITIZERS
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define UNDER_SANITIZERS
 #endif
 #endif
@@ -54,6 +56,20 @@ bool soon(const std::stop_token& told)
     for (int n = 0; n != 10'000 && !told.stop_requested(); ++n)
         std::this_thread::sleep_for(2ms);
     return told.stop_requested();
+}
+
+/// Whether `f()` in a forked child, within 30 s.
+template <class F>
+bool in_child(F f)
+{
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(30);
+        ::_exit(f() ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 } // namespace
@@ -98,6 +114,22 @@ TEST_CASE("connection_watch: a watch ends, and the number of its socket may be u
     CHECK_FALSE(first.stop_requested());
 }
 
+TEST_CASE("connection_watch: one that ends late leaves the next socket of its number alone",
+          "[web]")
+{
+    connection_watch watch;
+    connection next;
+    std::optional<connection> closed{std::in_place};
+    std::optional<connection_watch::watched> late{watch.watch(closed->here())};
+    const int number = closed->here();
+    REQUIRE(::dup2(next.here(), number) == number); // closes the first
+    const auto watched = watch.watch(number);
+    CHECK(watched.token().stop_possible());
+    late.reset();
+    next.hang_up();
+    CHECK(soon(watched.token()));
+}
+
 TEST_CASE("connection_watch: what cannot be watched never stops", "[web]")
 {
     connection_watch watch;
@@ -117,6 +149,36 @@ TEST_CASE("connection_watch: the program has one, as long as somebody uses it", 
     const auto one = connection_watch::shared();
     CHECK(connection_watch::shared() == one);
 }
+
+TEST_CASE("connection_watch: a forked child leaves the watch of its parent alone", "[web]")
+{
+    std::optional<connection_watch> watch{std::in_place};
+    connection c;
+    std::optional<connection_watch::watched> watched{watch->watch(c.here())};
+    CHECK(in_child([&] {
+        const connection own;
+        const bool watches = watch->watch(own.here()).token().stop_possible();
+        watched.reset();
+        watch.reset(); // its thread is not here
+        return !watches;
+    }));
+    c.hang_up();
+    CHECK(soon(watched->token()));
+}
+
+#if !defined(UNDER_SANITIZERS) // TSan takes no thread of a child
+TEST_CASE("connection_watch: a forked child has one of its own", "[web]")
+{
+    const auto parents = connection_watch::shared();
+    CHECK(in_child([&] {
+        connection c;
+        const auto own = connection_watch::shared();
+        const auto watched = own->watch(c.here());
+        c.hang_up();
+        return own != parents && soon(watched.token());
+    }));
+}
+#endif
 
 // UBSan needs descriptors of its own to look at what is thrown.
 #if !defined(UNDER_SANITIZERS)

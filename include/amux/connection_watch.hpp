@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/detail/stop_token.hpp>
+#include <amux/detail/token.hpp>
 
 #include <array>
 #include <cerrno>
@@ -10,10 +11,10 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ namespace amux {
 /// Tells when the other side of a connection has gone, though nobody reads from it: for servers whose requests wait.
 ///
 /// A side that has only ended its sending counts as gone, as it does for most servers. What was sent before and is not
-/// read yet does not matter. A thread of its own looks, whatever the number of connections. Linux only.
+/// read yet does not matter. A thread of its own looks, whatever the number of connections. Linux only. After a `fork` the
+/// child's copy watches nothing, and leaves that of its parent alone: `shared()` gives the child one of its own.
 ///
 /// Thread-safety: any thread. Lifetime: it outlives what `watch` has given.
 class connection_watch {
@@ -36,9 +38,9 @@ public:
     connection_watch& operator=(const connection_watch&) = delete;
     ~connection_watch();
 
-    /// Watches a connected socket until the result is destroyed, which comes before the socket is closed.
+    /// Watches a connected socket until the result is destroyed, or the socket is closed.
     ///
-    /// Returns: what never stops when `socket` is none, or is being watched already.
+    /// Returns: what never stops when `socket` is none, is being watched already, or the system can watch no more.
     watched watch(int socket);
 
     /// One for the whole program, made for the first who asks, and gone with the last.
@@ -66,6 +68,8 @@ private:
         e.data.u64 = id;
         return ::epoll_ctl(poll_.number, EPOLL_CTL_ADD, socket, &e) == 0;
     }
+    /// Whether this process is a child that was forked since: the thread and the descriptors are its parent's.
+    bool forked() const noexcept { return process_ != detail::process_id(); }
     void run() noexcept;
     void has_gone(std::uint64_t id) noexcept;
     void forget(int socket, std::uint64_t id) noexcept;
@@ -74,9 +78,10 @@ private:
     const descriptor wake_{::eventfd(0, EFD_CLOEXEC)};
     std::mutex mutex_;
     std::uint64_t last_id_ = end_of_watch;
-    std::unordered_map<std::uint64_t, std::stop_source>
-        watched_; // by id: numbers of sockets are used again
-    std::thread thread_;
+    std::unordered_map<std::uint64_t, std::stop_source> watched_; // by id
+    std::unordered_map<int, std::uint64_t> ids_; // whose a number is: it is used again
+    const long process_ = detail::process_id();
+    pthread_t thread_{}; // not a `std::thread`, which a child could neither join nor drop
 };
 
 /// A connection that is being watched.
@@ -116,34 +121,42 @@ inline connection_watch::connection_watch()
 {
     if (!add(wake_.number, EPOLLIN, end_of_watch))
         throw std::system_error{errno, std::generic_category(), "amux: connection_watch"};
-    thread_ = std::thread{[this] { run(); }};
+    const auto look = [](void* self) -> void* {
+        static_cast<connection_watch*>(self)->run();
+        return nullptr;
+    };
+    if (const int error = ::pthread_create(&thread_, nullptr, look, this))
+        throw std::system_error{error, std::generic_category(), "amux: connection_watch"};
 }
 
 inline connection_watch::~connection_watch()
 {
     const std::uint64_t one = 1;
+    if (forked())
+        return;
     if (::write(wake_.number, &one, sizeof one) == static_cast<ssize_t>(sizeof one))
-        thread_.join();
+        ::pthread_join(thread_, nullptr);
 }
 
 inline connection_watch::watched connection_watch::watch(int socket)
 {
-    if (socket < 0)
+    if (socket < 0 || forked())
         return {};
     std::stop_source source;
     std::stop_token closed = source.get_token();
-    std::uint64_t id = 0;
-    {
-        const std::lock_guard lock{mutex_};
-        id = ++last_id_;
-        watched_.emplace(id, std::move(source));
-    }
-    // Once: who has gone stays gone, and would be told of for ever.
-    if (add(socket, EPOLLRDHUP | EPOLLONESHOT, id))
-        return {*this, socket, id, std::move(closed)};
     const std::lock_guard lock{mutex_};
-    watched_.erase(id);
-    return {};
+    const std::uint64_t id = ++last_id_;
+    const auto [owner, is_new] = ids_.try_emplace(socket);
+    watched_.emplace(id, std::move(source));
+    // Once: who has gone stays gone, and would be told of for ever.
+    if (!add(socket, EPOLLRDHUP | EPOLLONESHOT, id)) {
+        watched_.erase(id);
+        if (is_new)
+            ids_.erase(owner);
+        return {};
+    }
+    owner->second = id;
+    return {*this, socket, id, std::move(closed)};
 }
 
 inline std::shared_ptr<connection_watch> connection_watch::shared()
@@ -152,7 +165,7 @@ inline std::shared_ptr<connection_watch> connection_watch::shared()
     static std::weak_ptr<connection_watch> last;
     const std::lock_guard lock{mutex};
     auto watch = last.lock();
-    if (!watch)
+    if (!watch || watch->forked())
         last = watch = std::make_shared<connection_watch>();
     return watch;
 }
@@ -187,9 +200,15 @@ inline void connection_watch::has_gone(std::uint64_t id) noexcept
 
 inline void connection_watch::forget(int socket, std::uint64_t id) noexcept
 {
-    ::epoll_ctl(poll_.number, EPOLL_CTL_DEL, socket, nullptr);
+    if (forked())
+        return;
     const std::lock_guard lock{mutex_};
     watched_.erase(id);
+    const auto found = ids_.find(socket);
+    if (found == ids_.end() || found->second != id)
+        return; // closed meanwhile, and the number is that of another connection
+    ids_.erase(found);
+    ::epoll_ctl(poll_.number, EPOLL_CTL_DEL, socket, nullptr);
 }
 
 } // namespace amux
