@@ -134,7 +134,7 @@ private:
         block* const places = waiter_->places;
         if constexpr (is_one_key) {
             if (!places)
-                return guard_of(Body::entry_of(waiter_->own));
+                return guard_of(*waiter_->key);
         }
         if (waiter_->context_id != 0)
             request_.body->registry->add(*places, waiter_->context_id);
@@ -236,8 +236,8 @@ private:
         Body& body = *request_.body;
         if constexpr (is_one_key) {
             if (!body.registry) {
-                w.own.key = try_once();
-                return w.own.key ? request_state::granted : no_answer();
+                w.key = try_once();
+                return w.key ? request_state::granted : no_answer();
             }
         }
         w.places = body.try_many(request_.keys, Body::mask_of(request_.keys), request_.mode);

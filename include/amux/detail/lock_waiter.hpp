@@ -29,11 +29,8 @@ template <class Body, class Wait>
 class lock_waiter : public Body::waiter {
 public:
     lock_waiter(Body& body, lock_mode m, scheduler* s, std::coroutine_handle<> h) noexcept
-        : Body::waiter{&lock_waiter::run}, body_{body}, name_{body.name}, handle_{h}
-    {
-        this->mode = m;
-        this->where = s;
-    }
+        : Body::waiter{m, s, h}, body_{body}, name_{body.name}
+    {}
     lock_waiter(const lock_waiter&) = delete;
     lock_waiter& operator=(const lock_waiter&) = delete;
     ~lock_waiter()
@@ -102,11 +99,6 @@ private:
     };
     struct no_stop {};
 
-    static void run(scheduler::node& n) noexcept
-    {
-        static_cast<lock_waiter&>(static_cast<typename Body::waiter&>(n)).handle_.resume();
-    }
-
     void disarm() noexcept
     {
         if constexpr (has_stop<Wait>)
@@ -119,7 +111,6 @@ private:
 
     Body& body_;
     const char* name_; // of the mux, which may be gone when the coroutine is told so
-    std::coroutine_handle<> handle_;
     [[no_unique_address]] std::conditional_t<
         has_stop<Wait>, std::optional<std::stop_callback<on_stop>>, no_stop> on_stop_;
     [[no_unique_address]] std::conditional_t<has_limit<Wait>, timer, no_timer> timer_{this};

@@ -8,8 +8,10 @@
 #include <amux/snapshot.hpp>
 #include <amux/threading.hpp>
 
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace amux::detail {
@@ -48,16 +50,36 @@ public:
     using granted_list = typename rule::granted_list;
     using mask = typename shards::mask;
 
-    /// A request that may wait. It lives in the frame of its coroutine, which `node::run` resumes.
-    struct waiter : request, scheduler::node {
-        explicit waiter(node::function resume) noexcept : node{resume} {}
+    /// What is posted of a request that is decided.
+    struct resumption : scheduler::node {
+        explicit resumption(std::coroutine_handle<> h) noexcept : node{run}, handle{h} {}
+        std::coroutine_handle<> handle;
 
-        scheduler* where = nullptr; // null: on the thread that grants, or stops
-        block* places = nullptr; // when several
-        place own; // when not
-        mask over = 0; // the shards; before a stop or a timer may come
+    private:
+        static void run(scheduler::node& n) noexcept
+        {
+            static_cast<resumption&>(n).handle.resume();
+        }
+    };
+
+    /// A request that may wait. It lives in the frame of its coroutine.
+    struct waiter : request {
+        waiter(lock_mode m, scheduler* s, std::coroutine_handle<> h) noexcept : where{s}, handle{h}
+        {
+            this->mode = m;
+        }
+
         request_state state = request_state::idle;
+        mask over = 0; // the shards; before a stop or a timer may come
         typename Threading::template atomic<std::uint32_t> visits{0}; // see `enter`
+        scheduler* where; // null: on the thread that grants, or stops
+        std::coroutine_handle<> handle;
+        entry* key = nullptr; // when it is one
+        block* places = nullptr; // when several
+        union { // one place is needed until the request is decided, the node from then on
+            place own;
+            resumption node;
+        };
     };
 
     explicit mux_core(std::size_t max_waiters) noexcept : max_waiters_{max_waiters} {}
@@ -290,8 +312,7 @@ private:
     }
     static lock_observation observation_of(const waiter& w) noexcept
     {
-        return observation(&w, w.several ? nullptr : std::addressof(entry_of(w.own).key), w.places,
-                           w.mode);
+        return observation(&w, w.several ? nullptr : std::addressof(w.key->key), w.places, w.mode);
     }
     static lock_observation observation(const waiter* w, const void* key, block* b,
                                         lock_mode mode) noexcept

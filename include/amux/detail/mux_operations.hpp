@@ -56,6 +56,7 @@ request_state mux_core<Key, Threading, Hash, Equal>::wait_one(shard& locked, ent
         return request_state::full;
     }
     auto& w = get_waiter(e->hash);
+    w.key = e;
     w.own.key = e;
     w.own.owner = &w;
     w.ticket = draw_ticket();
@@ -270,10 +271,11 @@ void mux_core<Key, Threading, Hash, Equal>::grant(waiter& w, after_unlock& after
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& after) noexcept
 {
+    std::construct_at(&w.node, w.handle);
     if (w.where) {
-        w.where->post(w);
+        w.where->post(w.node);
     } else {
-        resume_queue::push(w);
+        resume_queue::push(w.node);
         after.resumes = true;
     }
 }
@@ -291,7 +293,7 @@ void mux_core<Key, Threading, Hash, Equal>::mark_unresumed(waiter& w, bool yes) 
             count.fetch_sub(1, std::memory_order_relaxed);
     };
     if (!w.several) [[likely]]
-        return mark(entry_of(w.own).unresumed);
+        return mark(w.key->unresumed);
     if (w.places->whole)
         return mark(unresumed_);
     for (place& p : *w.places)
@@ -311,10 +313,9 @@ void mux_core<Key, Threading, Hash, Equal>::dissolve(const locked_shards& locked
                                                      after_unlock& after, Take take)
 {
     if (!w.several) {
-        entry& e = entry_of(w.own);
-        shard& s = locked.of(e.hash);
+        shard& s = locked.of(w.key->hash);
         take(s.state, w.own);
-        return retire_if_idle(s, e, after.dead);
+        return retire_if_idle(s, *w.key, after.dead);
     }
     block& b = *std::exchange(w.places, nullptr);
     if (b.whole) {
@@ -380,9 +381,9 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
     // Its state is final: only the post is left to take back, and the lock if it was granted. Whoever has refused it, and
     // has the locks yet, may be about to post it. (The bound is for a port whose `cancel` does not tell the truth.)
     if (!w.where)
-        resume_queue::remove(w);
+        resume_queue::remove(w.node);
     else
-        for (int tries = 1 << 20; !w.where->cancel(w) && tries != 0; --tries)
+        for (int tries = 1 << 20; !w.where->cancel(w.node) && tries != 0; --tries)
             spin_lock::yield();
     if (w.state != request_state::granted)
         return;
@@ -390,7 +391,7 @@ void mux_core<Key, Threading, Hash, Equal>::abandon(waiter& w) noexcept
     if (w.several)
         release(*w.places);
     else
-        release(entry_of(w.own), w.mode);
+        release(*w.key, w.mode);
 }
 
 template <class Key, class Threading, class Hash, class Equal>
