@@ -16,12 +16,6 @@
 #include <type_traits>
 #include <utility>
 
-#if __has_include(<exec/task.hpp>)
-#include <exec/start_detached.hpp>
-#include <exec/task.hpp>
-#include <stdexec/execution.hpp>
-#endif
-
 using namespace std::chrono_literals;
 using mux_type = amux::asyncmux<>;
 
@@ -152,31 +146,10 @@ support::fire_and_forget lock_in(lazy_kind, mux_type& mux, std::stop_token stop,
     }
 }
 
-#if __has_include(<exec/task.hpp>)
-struct sender_kind {};
-exec::task<void> lock_as_sender(mux_type& mux, std::stop_token stop, std::string& log)
-{
-    try {
-        const auto guard = co_await mux.lock("k", std::move(stop));
-        log += *guard.key();
-    } catch (const amux::lock_cancelled_error&) {
-        log += '!';
-    }
-}
-void lock_in(sender_kind, mux_type& mux, std::stop_token stop, std::string& log)
-{
-    exec::start_detached(
-        stdexec::starts_on(stdexec::inline_scheduler{}, lock_as_sender(mux, std::move(stop), log)));
-}
-#define AMUX_SENDER_KIND , sender_kind
-#else
-#define AMUX_SENDER_KIND
-#endif
-
 } // namespace
 
 TEMPLATE_TEST_CASE("foreign coroutine: it waits for a lock, is handed it, and hands it on",
-                   "[foreign]", support::fire_and_forget, by_value, lazy_kind AMUX_SENDER_KIND)
+                   "[foreign]", support::fire_and_forget, by_value, lazy_kind)
 {
     mux_type mux;
     std::string log;
@@ -192,7 +165,7 @@ TEMPLATE_TEST_CASE("foreign coroutine: it waits for a lock, is handed it, and ha
 }
 
 TEMPLATE_TEST_CASE("foreign coroutine: it is stopped while it waits, and told so", "[foreign]",
-                   support::fire_and_forget, by_value, lazy_kind AMUX_SENDER_KIND)
+                   support::fire_and_forget, by_value, lazy_kind)
 {
     mux_type mux;
     std::string log;

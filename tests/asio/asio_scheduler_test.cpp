@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file amux's port to Asio may lose a node, run two at once, or keep a program from its end.
+#include "asio/support/library.hpp"
 #include "support/allocation_counter.hpp"
 #include "support/node_recorder.hpp"
 #include "support/scale.hpp"
 
 #include <amux/amux.hpp>
-#include <amux/asio_scheduler.hpp>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
@@ -22,18 +19,7 @@
 #include <vector>
 
 using namespace std::chrono_literals;
-namespace asio = boost::asio;
-
-namespace {
-
-/// Runs what there is; the next call may run more.
-void run(asio::io_context& io)
-{
-    io.restart();
-    io.run();
-}
-
-} // namespace
+using support::run;
 
 TEST_CASE("asio_scheduler: what is posted runs in order of posting, and not inside the post",
           "[asio_scheduler]")
