@@ -14,7 +14,7 @@ namespace amux {
 struct lock_observation {
     /// The same from the wait to the grant; null for one that did not wait.
     const void* request;
-    /// A `const Key*`; null for the whole mux and for several keys.
+    /// A `const Key*`, the same while the key is held or waited for; null for the whole mux and for several keys.
     const void* key;
     /// How many; 0 for the whole mux. Of an empty set no observer is told.
     std::size_t keys;
@@ -22,6 +22,10 @@ struct lock_observation {
     lock_mode mode;
     /// It is for the whole mux.
     bool whole;
+    /// Of the whole mux and of several keys: the same from the wait or the grant to the release; else null.
+    const void* set;
+    /// Of an observer with a type `note`: one that lives in the request while it waits. Null for one that did not wait.
+    void* note;
 };
 
 /// Sees nothing and costs nothing. An observer of your own has the same members; they are called with internal locks of
@@ -33,6 +37,8 @@ struct no_observer {
     void on_leave(const lock_observation&) noexcept {}
     /// A request is granted, at once or after a wait.
     void on_grant(const lock_observation&) noexcept {}
+    /// An exclusive lock is shared from now on. May be left out.
+    void on_downgrade(const lock_observation&) noexcept {}
     /// A lock is given back.
     void on_release(const lock_observation&) noexcept {}
 };
@@ -59,6 +65,17 @@ struct multi_threaded {
 };
 
 namespace detail {
+
+/// What a request keeps for its observer.
+template <class Observer>
+struct note_of {
+    struct type {};
+};
+template <class Observer>
+    requires requires { typename Observer::note; }
+struct note_of<Observer> {
+    using type = typename Observer::note;
+};
 
 /// No mutex at all; in debug builds it ends the program when a second thread comes.
 class thread_check {

@@ -458,6 +458,44 @@ struct leaving_recorded : recorded {
     using observer = leaving_recorder;
 };
 
+/// Writes into the note of each request which one it is, and reads it when the wait is over.
+struct noting_recorder {
+    using note = int;
+
+    void on_wait(const amux::lock_observation& o) noexcept
+    {
+        *static_cast<int*>(o.note) = ++waits;
+        sets.push_back(o.set);
+    }
+    void on_leave(const amux::lock_observation& o) noexcept { ended(o); }
+    void on_grant(const amux::lock_observation& o) noexcept
+    {
+        ended(o);
+        sets.push_back(o.set);
+    }
+    void on_downgrade(const amux::lock_observation& o) noexcept
+    {
+        sets.push_back(o.set);
+        downgraded += recorder::text(o) + ';';
+    }
+    void on_release(const amux::lock_observation& o) noexcept { sets.push_back(o.set); }
+
+    int waits = 0;
+    std::vector<int> notes; // 0: there is none
+    std::vector<const void*> sets;
+    std::string downgraded;
+
+private:
+    void ended(const amux::lock_observation& o)
+    {
+        notes.push_back(o.note ? *static_cast<int*>(o.note) : 0);
+    }
+};
+
+struct noting : recorded {
+    using observer = noting_recorder;
+};
+
 /// Divides itself at the first lock.
 struct divided : amux::multi_threaded {
     struct mutex : std::mutex {
@@ -509,6 +547,47 @@ TEST_CASE("policy: an observer that asks for it is told of waits that end withou
     CHECK(mux.observer().seen == journal{"leave key a exclusive", "leave whole exclusive",
                                          "leave key b shared", "leave 2 keys exclusive",
                                          "wait key a shared", "leave key a shared"});
+}
+
+TEST_CASE("policy: an observer's note stays with the request while it waits", "[asyncmux][policy]")
+{
+    asyncmux<std::string, noting> mux;
+    request a{mux.lock("a")};
+    std::stop_source stop;
+    request second{mux.lock("a")};
+    request third{mux.lock_all("a", "b")};
+    request fourth{mux.lock("a", stop.get_token())};
+    stop.request_stop();
+    a.unlock();
+    second.unlock();
+    CHECK(mux.observer().notes == std::vector{0, 3, 1, 2});
+}
+
+TEST_CASE("policy: its observer knows a set of keys again, from the wait to the release",
+          "[asyncmux][policy]")
+{
+    asyncmux<std::string, noting> mux;
+    request first{mux.lock_all("a", "b")};
+    request second{mux.lock_all("b", "c")};
+    first.unlock();
+    second.unlock();
+    const auto& sets = mux.observer().sets;
+    REQUIRE(sets.size() == 5); // grant, wait, release, grant, release
+    CHECK(sets[0] != nullptr);
+    CHECK(sets[2] == sets[0]);
+    CHECK(sets[1] != sets[0]);
+    CHECK(std::vector{sets[3], sets[4]} == std::vector{sets[1], sets[1]});
+    CHECK(mux.try_lock("a").owns_lock());
+    CHECK(sets.back() == nullptr);
+}
+
+TEST_CASE("policy: an observer that asks for it is told of downgrades", "[asyncmux][policy]")
+{
+    asyncmux<std::string, noting> mux;
+    mux.try_lock("a").downgrade();
+    mux.try_lock_all("a", "b").downgrade();
+    mux.try_lock().downgrade();
+    CHECK(mux.observer().downgraded == "key a shared;2 keys shared;whole shared;");
 }
 
 TEST_CASE("policy: a mux of many parts keeps the same promises", "[asyncmux][policy]")

@@ -76,6 +76,7 @@ public:
         std::coroutine_handle<> handle;
         entry* key = nullptr; // when it is one
         block* places = nullptr; // when several
+        [[no_unique_address]] mutable typename note_of<typename Threading::observer>::type note{};
         union { // one place is needed until the request is decided, the node from then on
             place own;
             resumption node;
@@ -310,6 +311,12 @@ private:
         if constexpr (requires { observer_.on_leave(observation_of(w)); })
             observer_.on_leave(observation_of(w));
     }
+    void observe_downgrade(const void* key, block* b) noexcept
+    {
+        const lock_observation o = observation(nullptr, key, b, lock_mode::shared);
+        if constexpr (requires { observer_.on_downgrade(o); })
+            observer_.on_downgrade(o);
+    }
     static lock_observation observation_of(const waiter& w) noexcept
     {
         return observation(&w, w.several ? nullptr : std::addressof(w.key->key), w.places, w.mode);
@@ -321,7 +328,10 @@ private:
         if (b && b->one_key)
             key = std::addressof(entry_of(*b->begin()).key);
         const std::size_t keys = b ? (whole ? 0 : b->size) : 1;
-        return {w, key, keys, mode, whole};
+        void* note = nullptr;
+        if constexpr (requires { typename Threading::observer::note; })
+            note = w ? std::addressof(w->note) : nullptr;
+        return {w, key, keys, mode, whole, b, note};
     }
 
     bool take_slot() noexcept;

@@ -97,6 +97,7 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(entry& e) noexcept
 {
     after_unlock after;
     const auto s = shards_.lock(e.hash);
+    observe_downgrade(std::addressof(e.key), nullptr);
     granted_list granted;
     s->state.downgrade(e, granted);
     grant(granted, after);
@@ -178,6 +179,7 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(block& b) noexcept
 {
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
+    observe_downgrade(nullptr, &b);
     granted_list granted;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.downgrade_wall(granted); });
