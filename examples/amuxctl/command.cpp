@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "command.hpp"
+
+#include "processes.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace amuxctl {
+
+namespace {
+
+constexpr int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP};
+
+bool is_ignored(int signal)
+{
+    struct sigaction a;
+    return sigaction(signal, nullptr, &a) == 0 && a.sa_handler == SIG_IGN;
+}
+
+} // namespace
+
+signals::signals()
+    : fd_{[this] {
+          sigemptyset(&caught_);
+          for (const int s : passed_on) {
+              if (!is_ignored(s))
+                  sigaddset(&caught_, s);
+          }
+          sigaddset(&caught_, SIGCHLD);
+          sigaddset(&caught_, SIGCONT);
+          sigset_t blocked = caught_;
+          sigaddset(&blocked, SIGTTOU); // so that the terminal can be given away and taken back
+          sigprocmask(SIG_BLOCK, &blocked, &old_mask_);
+          struct sigaction a{};
+          a.sa_handler =
+              SIG_DFL; // with SIG_IGN the kernel would bury the command, and its exit code
+          sigaction(SIGCHLD, &a, &old_child_);
+          a.sa_handler = SIG_IGN;
+          sigaction(SIGPIPE, &a, &old_pipe_);
+          return signalfd(-1, &caught_, SFD_CLOEXEC | SFD_NONBLOCK);
+      }()}
+{}
+
+int signals::take() const
+{
+    signalfd_siginfo info;
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+}
+
+void signals::restore() const
+{
+    sigaction(SIGCHLD, &old_child_, nullptr);
+    sigaction(SIGPIPE, &old_pipe_, nullptr);
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+void signals::stop_ourselves() const
+{
+    pass_to_ourselves(SIGTSTP);
+}
+
+void signals::pass_to_ourselves(int signal) const
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    kill(0, signal);
+    sigprocmask(SIG_UNBLOCK, &one, nullptr); // it comes now
+    sigprocmask(SIG_BLOCK, &one, nullptr);
+}
+
+terminal::terminal() : fd_{open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)}
+{
+    termios mode;
+    if (fd_ >= 0 && tcgetattr(fd_, &mode) == 0)
+        mode_ = mode;
+}
+
+terminal::~terminal()
+{
+    if (fd_ >= 0)
+        close(fd_);
+}
+
+bool terminal::ours() const
+{
+    return fd_ >= 0 && tcgetpgrp(fd_) == getpgrp();
+}
+
+void terminal::give_to(pid_t group) const
+{
+    tcsetpgrp(fd_, group);
+}
+
+bool terminal::take_back_from(pid_t group) const
+{
+    return fd_ >= 0 && tcgetpgrp(fd_) == group && tcsetpgrp(fd_, getpgrp()) == 0;
+}
+
+void terminal::restore_mode() const
+{
+    if (mode_)
+        tcsetattr(fd_, TCSADRAIN, &*mode_);
+}
+
+command::command(const request& r, const note& granted, const bond& b, const signals& s,
+                 const terminal& t)
+    : front_{getpid()}
+{
+    const bool in_front = t.ours();
+    id_ = fork();
+    if (id_ == 0)
+        begin(r, granted, b, s, t, in_front);
+    if (id_ < 0)
+        throw std::system_error{errno, std::generic_category(), "no process for the command"};
+    setpgid(id_, id_); // the command does it too: whoever is first
+}
+
+void command::begin(const request& r, const note& granted, const bond& b, const signals& s,
+                    const terminal& t, bool in_front) const
+{
+    const pid_t self = getpid();
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // In this order: the keeper must know it before it begins, and a parent that ended before the prctl is not noticed.
+    pid_t none = 0;
+    const bool in_time = b.shared().command.compare_exchange_strong(none, self) &&
+                         amux::clock::now() < r.times().term_due(b.until());
+    if (!in_time || getppid() != front_) {
+        b.shared().trouble = ETIME;
+        _exit(1);
+    }
+    if (in_front)
+        t.give_to(self);
+    setenv("AMUX_KEY", r.key.c_str(), 1);
+    setenv("AMUX_TOKEN", granted.token, 1);
+    if (granted.yes)
+        setenv("AMUX_FENCE", std::to_string(granted.fence).c_str(), 1);
+    else
+        unsetenv("AMUX_FENCE");
+    std::vector<char*> words;
+    for (const std::string& w : r.command)
+        words.push_back(const_cast<char*>(w.c_str()));
+    words.push_back(nullptr);
+    s.restore();
+    execvp(words[0], words.data());
+    b.shared().trouble = errno;
+    _exit(1);
+}
+
+void command::send(int signal) const
+{
+    kill(-id_, signal);
+    if (signal == SIGTERM || signal == SIGHUP)
+        kill(-id_, SIGCONT);
+}
+
+int command::stopped() const
+{
+    siginfo_t info{};
+    const bool is = waitid(P_PID, static_cast<id_t>(id_), &info, WSTOPPED | WNOHANG) == 0;
+    return is && info.si_pid == id_ ? info.si_status : 0;
+}
+
+std::optional<outcome> command::ended() const
+{
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid != id_)
+        return std::nullopt;
+    if (info.si_code == CLD_EXITED)
+        return outcome{info.si_status, 0};
+    return outcome{128 + info.si_status, info.si_status};
+}
+
+std::vector<pid_t> command::rest(pid_t except) const
+{
+    std::vector<pid_t> found;
+    for (const process& p : all_processes()) {
+        const bool fell_to_us = p.parent == front_ && p.id != except && p.id != id_;
+        if (fell_to_us && p.ended)
+            waitpid(p.id, nullptr, WNOHANG);
+        else if (!p.ended && (fell_to_us || p.group == id_))
+            found.push_back(p.id);
+    }
+    return found;
+}
+
+void command::bury()
+{
+    waitpid(id_, nullptr, 0);
+}
+
+} // namespace amuxctl

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSL-1.0
+// The command: how it begins, what a terminal makes of it, what is left of it.
+#pragma once
+
+#include "bond.hpp"
+#include "wake.hpp"
+#include "words.hpp"
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+#include <termios.h>
+
+namespace amuxctl {
+
+/// The signals that are passed on to the command, and those that the front needs itself, for `signalfd`.
+///
+/// What the caller has ignored (nohup) stays ignored, here and in the command.
+class signals {
+public:
+    /// Blocks them, in this process and its threads. Throws: `std::system_error`.
+    signals();
+    signals(const signals&) = delete;
+    signals& operator=(const signals&) = delete;
+
+    int fd() const { return fd_.get(); }
+    /// One that has come, or 0.
+    int take() const;
+    /// Everything as the caller had it: in the command.
+    void restore() const;
+    /// What SIGTSTP does by default: to all of our group, as the terminal would. Returns when we are continued, or at once
+    /// when nobody is there who could continue us.
+    void stop_ourselves() const;
+    /// Ctrl-C has ended the command, which had the terminal: whoever called us, and ourselves, would have met it too.
+    void pass_to_ourselves(int signal) const;
+
+private:
+    sigset_t caught_;
+    sigset_t old_mask_;
+    struct sigaction old_child_;
+    struct sigaction old_pipe_;
+    descriptor fd_;
+};
+
+/// The terminal that we have been started from, if any. Its foreground group may read from it, and is what Ctrl-C and
+/// Ctrl-Z go to.
+class terminal {
+public:
+    terminal();
+    terminal(const terminal&) = delete;
+    terminal& operator=(const terminal&) = delete;
+    ~terminal();
+
+    bool exists() const { return fd_ >= 0; }
+    /// Whether our own group is in the foreground.
+    bool ours() const;
+    /// Requires: SIGTTOU is blocked.
+    void give_to(pid_t group) const;
+    /// Returns: whether that group had it.
+    bool take_back_from(pid_t group) const;
+    /// As it was at the start, for a command that was killed in the middle of an editor.
+    void restore_mode() const;
+
+private:
+    int fd_; // -1: there is none
+    std::optional<termios> mode_;
+};
+
+/// How a command has ended.
+struct outcome {
+    int status = 0; // its exit code, or 128 and the signal
+    int signal = 0; // or 0
+};
+
+class command {
+public:
+    /// Starts it, in a group of its own, which gets the terminal if we have it. It does not begin when it is too late, or we
+    /// have ended. Throws: `std::system_error` when there is no process to be had.
+    command(const request& r, const note& granted, const bond& b, const signals& s,
+            const terminal& t);
+    command(const command&) = delete;
+    command& operator=(const command&) = delete;
+
+    pid_t id() const { return id_; }
+    /// To its group; it is continued when it would not notice. Requires: not yet buried.
+    void send(int signal) const;
+    /// The signal that has stopped it since the last question, or 0.
+    int stopped() const;
+    /// None while it runs. It stays a zombie, so that nothing else gets its number.
+    std::optional<outcome> ended() const;
+
+    /// What runs of what it has started: its group, and what has fallen to us since it has lost its parents; but not
+    /// `except`. Buries the dead of the latter.
+    std::vector<pid_t> rest(pid_t except) const;
+
+    void bury();
+
+private:
+    [[noreturn]] void begin(const request& r, const note& granted, const bond& b, const signals& s,
+                            const terminal& t, bool in_front) const;
+
+    pid_t front_;
+    pid_t id_;
+};
+
+} // namespace amuxctl

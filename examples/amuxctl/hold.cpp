@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "hold.hpp"
+
+#include "bond.hpp"
+#include "command.hpp"
+#include "exit_code.hpp"
+#include "keeper.hpp"
+#include "processes.hpp"
+#include "report.hpp"
+#include "store.hpp"
+#include "wake.hpp"
+
+#include <amux/error.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace amuxctl {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr duration keeper_limit = 6s; // for its last answer: twice the limit of a request, and some
+constexpr duration look_again = 50ms; // while something is being killed
+
+int number(exit_code code)
+{
+    return static_cast<int>(code);
+}
+
+/// The two other streams are the command's: who reads what it writes must see the end when it ends.
+void let_go_of_streams()
+{
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    close(nothing);
+}
+
+/// Of those above the standard streams, if `unwanted(fd)`.
+template <class Predicate>
+void close_descriptors(Predicate unwanted)
+{
+    for (const int fd : open_descriptors()) {
+        if (fd > STDERR_FILENO && unwanted(fd))
+            close(fd);
+    }
+}
+
+class front {
+public:
+    explicit front(const request& r) : r_{r}, times_{r.times()}, say_{r}
+    {
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    }
+
+    int run()
+    {
+        start_keeper();
+        if (const auto code = wait_for_lease())
+            return finish(*code);
+        try {
+            command_.emplace(r_, granted_, bond_, signals_, terminal_);
+        } catch (const std::system_error& e) {
+            say_.error("failed", e.what());
+            give_back();
+            return finish(number(exit_code::failed));
+        }
+        let_go_of_streams();
+        // What the caller has handed down is the command's too; ours are closed by an exec.
+        close_descriptors([](int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; });
+        while (!step()) {
+        }
+        return finish(leave());
+    }
+
+private:
+    void start_keeper()
+    {
+        std::fflush(nullptr);
+        keeper_ = fork();
+        if (keeper_ < 0)
+            throw std::system_error{errno, std::generic_category(), "no process for the keeper"};
+        if (keeper_ != 0) {
+            bond_.be_front();
+            return;
+        }
+        setsid(); // nothing that is typed, and no signal to our group, reaches it
+        prctl(PR_SET_NAME, "amux-keeper"); // so that who kills all amuxctl by name leaves it
+        let_go_of_streams();
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, nullptr);
+        bond_.be_keeper();
+        close_descriptors([this](int fd) { return fd != bond_.fd(); });
+        keep(r_, bond_);
+    }
+
+    /// None when there is a lease, else the exit code.
+    std::optional<int> wait_for_lease()
+    {
+        int ended_by = 0;
+        for (;;) {
+            wait_until(ended_by ? cancelled_at_ + keeper_limit : never);
+            while (const int s = signals_.take()) {
+                if (s == SIGTSTP)
+                    signals_.stop_ourselves();
+                else if (s != SIGCHLD && s != SIGCONT && !ended_by)
+                    cancel(ended_by = s);
+            }
+            while (const auto n = bond_.take()) {
+                if (n->what == note::kind::refused)
+                    return ended_by ? 128 + ended_by : refused(*n);
+                if (n->what == note::kind::trouble)
+                    tell_trouble(*n);
+                if (n->what != note::kind::granted)
+                    continue;
+                granted_ = *n;
+                say_.detail("acquired", "acquired, fence " + std::to_string(granted_.fence));
+                if (!ended_by)
+                    return std::nullopt;
+                give_back();
+                return 128 + ended_by;
+            }
+            if (bond_.broken() ||
+                (ended_by && amux::clock::now() >= cancelled_at_ + keeper_limit)) {
+                if (!ended_by)
+                    say_.error("failed", "the process that waits for the lease has died");
+                return ended_by ? 128 + ended_by : number(exit_code::failed);
+            }
+        }
+    }
+
+    void cancel(int signal)
+    {
+        cancelled_at_ = amux::clock::now();
+        bond_.send(note::kind::cancel);
+        say_.detail("cancelled", std::string{"no longer waiting: "} + strsignal(signal));
+    }
+
+    int refused(const note& n)
+    {
+        if (n.code == number(exit_code::busy)) {
+            try {
+                say_.warning("busy", "busy: " + holder_of(r_));
+                return r_.busy_code;
+            } catch (const amux::backend_error&) { // so it was the store that was in the way
+                say_.error("store", n.text);
+                return number(exit_code::store);
+            }
+        }
+        say_.error(n.code == number(exit_code::store) ? "store" : "failed", n.text);
+        return n.code;
+    }
+
+    /// Once, and again after a while, as long as it is the same.
+    void tell_trouble(const note& n)
+    {
+        bond_.shared().told = false;
+        const time_point now = amux::clock::now();
+        if (n.text == last_trouble_ && now < quiet_until_)
+            return;
+        last_trouble_ = n.text;
+        quiet_until_ = now + 60s;
+        say_.warning("trouble", n.text);
+    }
+
+    /// Sleeps until something happens.
+    void wait_until(time_point when)
+    {
+        alarm_.set(when);
+        pollfd fds[] = {
+            {signals_.fd(), POLLIN, 0}, {alarm_.fd(), POLLIN, 0}, {bond_.fd(), POLLIN, 0}};
+        poll(fds, bond_.broken() ? 2 : 3, -1);
+    }
+
+    /// True when nothing of the command runs any more.
+    bool step()
+    {
+        wait_until(due_);
+        take_notes();
+        take_signals();
+        if (const int s = command_->stopped())
+            stop_with_command(s);
+        const time_point now = amux::clock::now();
+        if (!outcome_)
+            outcome_ = command_->ended();
+        if (outcome_ && command_->rest(keeper_).empty())
+            return true;
+        if (!told_)
+            look_for_an_end(now);
+        if (told_)
+            insist(now);
+        else
+            due_ = times_.term_due(bond_.until());
+        return false;
+    }
+
+    void take_notes()
+    {
+        while (const auto n = bond_.take()) {
+            if (n->what == note::kind::trouble)
+                tell_trouble(*n);
+            else if (n->what == note::kind::lost)
+                lose(std::string{"the lease is lost"} + (n->text[0] ? ": " : "") + n->text);
+            else if (n->what == note::kind::released)
+                lose("the lease was given back before the command began");
+        }
+        if (bond_.broken())
+            lose("the process that keeps the lease has died");
+    }
+
+    void lose(const std::string& why)
+    {
+        if (!lost_)
+            say_.error("lost", outcome_ ? why : why + "; the command is ended");
+        lost_ = true;
+    }
+
+    void take_signals()
+    {
+        while (const int s = signals_.take()) {
+            if (s == SIGCHLD)
+                continue;
+            if (s == SIGCONT)
+                resume();
+            else if (!outcome_)
+                command_->send(s);
+        }
+    }
+
+    /// As a shell has it: who is stopped by the terminal gives it back, and stops whom the caller sees. Who stops the
+    /// command in another way also lets it go on.
+    void stop_with_command(int signal)
+    {
+        if (!terminal_.exists() || signal == SIGSTOP)
+            return;
+        const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
+        if (!(wants_terminal && terminal_.ours())) {
+            terminal_.take_back_from(command_->id());
+            signals_.stop_ourselves();
+        }
+        resume();
+    }
+    void resume()
+    {
+        if (terminal_.ours())
+            terminal_.give_to(command_->id());
+        command_->send(SIGCONT);
+    }
+
+    void look_for_an_end(time_point now)
+    {
+        if (now >= times_.term_due(bond_.until()))
+            lose("the lease could not be renewed in time");
+        if (!lost_ && !outcome_)
+            return;
+        if (!lost_)
+            say_.warning("left", "the command has left something running, which is ended");
+        told_ = now;
+        command_->send(SIGTERM);
+        for (const pid_t id : outcome_ ? command_->rest(keeper_) : std::vector<pid_t>{})
+            kill(id, SIGTERM);
+    }
+
+    /// SIGKILL, when it is due, to all that runs; and again, until nothing does.
+    void insist(time_point now)
+    {
+        due_ = times_.kill_due(*told_, bond_.until());
+        if (now < due_)
+            return;
+        command_->send(SIGKILL);
+        for (const pid_t id : command_->rest(keeper_))
+            kill(id, SIGKILL);
+        due_ = now + look_again;
+    }
+
+    /// Releases, and says what to exit with.
+    int leave()
+    {
+        const bool was_in_front = terminal_.take_back_from(command_->id());
+        if (lost_ || outcome_->signal == SIGKILL)
+            terminal_.restore_mode();
+        const int trouble = bond_.shared().trouble;
+        const bool ours = give_back();
+        command_->bury();
+        if (trouble == ETIME)
+            lose("too late to begin");
+        else if (!ours)
+            lose("the lease was lost by the time the command had ended");
+        if (lost_)
+            return number(exit_code::lost);
+        if (trouble != 0) {
+            say_.error("failed", "cannot execute " + r_.command[0] + ": " + std::strerror(trouble));
+            return number(trouble == ENOENT ? exit_code::not_found : exit_code::cannot_execute);
+        }
+        if (was_in_front && (outcome_->signal == SIGINT || outcome_->signal == SIGQUIT))
+            signals_.pass_to_ourselves(outcome_->signal);
+        return outcome_->status;
+    }
+
+    /// Returns: false when the lease was somebody else's, or nobody's.
+    bool give_back()
+    {
+        bond_.send(note::kind::release);
+        const time_point limit = amux::clock::now() + keeper_limit;
+        while (!bond_.broken() && amux::clock::now() < limit) {
+            while (const auto n = bond_.take()) {
+                if (n->what == note::kind::released)
+                    return released(n->yes, n->text);
+            }
+            if (!bond_.broken())
+                wait_until(limit);
+            while (signals_.take() !=
+                   0) { // nobody is there any more to whom they could be passed on
+            }
+        }
+        return release_ourselves();
+    }
+
+    /// The keeper is dead, or stopped. It must not renew what is released here.
+    bool release_ourselves()
+    {
+        end_keeper();
+        try {
+            return released(release_token(r_, granted_.token), "");
+        } catch (const std::exception& e) {
+            return released(true, e.what());
+        }
+    }
+
+    bool released(bool ours, const std::string& trouble)
+    {
+        if (!trouble.empty())
+            say_.error("unreleased", "not released, so taken until its time is up: " + trouble);
+        else if (ours)
+            say_.detail("released", "released");
+        return ours;
+    }
+
+    void end_keeper()
+    {
+        if (keeper_ == 0)
+            return;
+        kill(keeper_, SIGKILL);
+        waitpid(keeper_, nullptr, 0);
+        keeper_ = 0;
+    }
+
+    int finish(int code)
+    {
+        end_keeper();
+        return code;
+    }
+
+    static constexpr time_point never = time_point{1'000'000h};
+
+    const request& r_;
+    const ending times_;
+    const reporter say_;
+    signals signals_;
+    terminal terminal_;
+    bond bond_;
+    alarm_clock alarm_;
+    pid_t keeper_ = 0;
+    time_point cancelled_at_{};
+    note granted_;
+    std::optional<command> command_;
+    std::optional<outcome> outcome_; // the command itself has ended
+    std::optional<time_point> told_; // when it was sent SIGTERM by us
+    bool lost_ = false;
+    std::string last_trouble_;
+    time_point quiet_until_{}; // of it
+    time_point due_{}; // the next look at the clock
+};
+
+} // namespace
+
+int hold(const request& r)
+{
+    return front{r}.run();
+}
+
+} // namespace amuxctl

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "keeper.hpp"
+
+#include "exit_code.hpp"
+#include "processes.hpp"
+#include "store.hpp"
+#include "wake.hpp"
+
+#include <amux/distributed_lock.hpp>
+#include <amux/loop_thread.hpp>
+#include <amux/redis_backend.hpp>
+#include <amux/sync_wait.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <poll.h>
+#include <unistd.h>
+
+namespace amuxctl {
+
+namespace {
+
+using namespace std::chrono_literals;
+using lease_locks = amux::distributed_lock<amux::redis_backend>;
+
+std::string text_of(const std::exception_ptr& trouble)
+{
+    try {
+        std::rethrow_exception(trouble);
+    } catch (const std::exception& e) {
+        return e.what();
+    } catch (...) {
+        return "something was thrown";
+    }
+}
+
+/// While the lease is waited for, whatever the front says, and its end, means: no longer. It is not read here.
+class cancel_listener {
+public:
+    explicit cancel_listener(const bond& front) : thread_{[this, &front] { listen(front); }} {}
+    cancel_listener(const cancel_listener&) = delete;
+    cancel_listener& operator=(const cancel_listener&) = delete;
+    ~cancel_listener()
+    {
+        done_();
+        thread_.join();
+    }
+
+    std::stop_source stop;
+
+private:
+    void listen(const bond& front)
+    {
+        pollfd fds[] = {{front.fd(), POLLIN, 0}, {done_.fd(), POLLIN, 0}};
+        while (poll(fds, 2, -1) < 0) {
+        }
+        if (fds[1].revents == 0)
+            stop.request_stop();
+    }
+
+    wake done_;
+    std::thread thread_;
+};
+
+class keeper {
+public:
+    keeper(const request& r, bond& to_front)
+        : r_{r},
+          front_{to_front},
+          times_{r.times()},
+          locks_{amux::make_redis_lock(url_for(r), thread_.loop(), {}, hooks())}
+    {}
+
+    void run()
+    {
+        if (!acquire())
+            return;
+        while (stay()) {
+        }
+        if (front_.broken())
+            end_command();
+        give_back();
+    }
+
+private:
+    amux::lock_hooks hooks()
+    {
+        amux::lock_hooks h;
+        h.on_renew = [this](const amux::lock_event&) { changed_(); };
+        h.on_lost = [this](const amux::lock_event& e) {
+            if (e.cause)
+                note_trouble(text_of(e.cause));
+            changed_();
+        };
+        h.on_error = [this](const amux::lock_event& e) {
+            const std::string text = text_of(e.cause);
+            note_trouble(text);
+            if (!front_.shared().told.exchange(true))
+                front_.send(note::kind::trouble, text);
+        };
+        return h;
+    }
+
+    void note_trouble(const std::string& text)
+    {
+        const std::lock_guard hold{mutex_};
+        last_trouble_ = text;
+    }
+
+    bool acquire()
+    {
+        amux::acquire_options o{.ttl = r_.ttl, .renew = true, .metadata = *r_.metadata};
+        try {
+            const cancel_listener listener{front_};
+            const std::stop_token stop = listener.stop.get_token();
+            if (r_.wait.count() == 0) {
+                lease_ = amux::sync_wait(locks_.try_acquire(r_.key, o, stop));
+            } else {
+                o.max_wait = r_.wait;
+                lease_.emplace(amux::sync_wait(locks_.acquire(r_.key, o, stop)));
+            }
+        } catch (const amux::lock_cancelled_error& e) {
+            return refuse(exit_code::failed, e.what());
+        } catch (const amux::lock_wait_timeout_error& e) {
+            return refuse(exit_code::busy, e.what()); // or the store: the front asks who has it
+        } catch (const std::exception& e) {
+            return refuse(exit_code::store, e.what());
+        }
+        if (!lease_)
+            return refuse(exit_code::busy, "somebody else has it");
+        tell_granted();
+        return true;
+    }
+
+    bool refuse(exit_code code, const char* text)
+    {
+        front_.send(note::kind::refused, text, static_cast<int>(code));
+        amux::sync_wait(locks_.drain(2s)); // what was obtained meanwhile is being given back
+        return false;
+    }
+
+    void tell_granted()
+    {
+        note n;
+        n.what = note::kind::granted;
+        n.yes = lease_->fence().has_value();
+        n.fence = lease_->fence().value_or(0);
+        copy_text(n.token, lease_->token());
+        first_until_ = lease_->valid_until();
+        publish();
+        front_.send(n);
+    }
+
+    void publish()
+    {
+        const time_point until = lease_->valid_until();
+        if (lease_->is_held())
+            front_.shared().until = until.time_since_epoch().count();
+        else if (!lost_at_)
+            lose();
+    }
+
+    void lose()
+    {
+        lost_at_ = amux::clock::now();
+        const std::lock_guard hold{mutex_};
+        front_.send(note::kind::lost, last_trouble_);
+    }
+
+    /// Until there is something to do. False when the lease is to be given back.
+    bool stay()
+    {
+        alarm_.set(due_);
+        pollfd fds[] = {
+            {front_.fd(), POLLIN, 0}, {changed_.fd(), POLLIN, 0}, {alarm_.fd(), POLLIN, 0}};
+        poll(fds, 3, -1);
+        changed_.clear();
+        publish();
+        while (const auto n = front_.take()) {
+            if (n->what == note::kind::release || n->what == note::kind::cancel)
+                return false;
+        }
+        if (front_.broken())
+            return false;
+        if (front_.shared().command == 0)
+            return wait_for_command();
+        back_up();
+        return true;
+    }
+
+    /// A front that is stopped before it has started anything keeps no lease.
+    bool wait_for_command()
+    {
+        due_ = times_.term_due(first_until_);
+        pid_t none = 0;
+        return amux::clock::now() < due_ ||
+               !front_.shared().command.compare_exchange_strong(none, page::none_any_more);
+    }
+
+    void back_up()
+    {
+        const time_point now = amux::clock::now();
+        due_ = lost_at_ ? times_.backstop_due_lost(*lost_at_, front_.until())
+                        : times_.backstop_due(front_.until());
+        if (now < due_)
+            return;
+        strike(SIGKILL);
+        due_ = now + 200ms; // again, for what it has just started
+    }
+
+    /// Its group, and whatever has its token in the environment. While the front is there it alone can take the
+    /// command's number away. Afterwards the number is taken as long as anything is left in the group; between the look
+    /// and the signal it does not come round.
+    std::vector<pid_t> rest() const
+    {
+        const pid_t group = front_.shared().command;
+        if (group <= 0)
+            return {};
+        std::vector<pid_t> all = running_in_group(group);
+        const auto marked = running_with("AMUX_TOKEN=" + lease_->token());
+        all.insert(all.end(), marked.begin(), marked.end());
+        return all;
+    }
+    void strike(int signal) const
+    {
+        for (const pid_t id : rest()) {
+            kill(id, signal);
+            kill(id, SIGCONT);
+        }
+    }
+
+    /// The front is gone; the command itself went with it. What it has started is told, and, if need be, killed. All the
+    /// while the lease is renewed.
+    void end_command()
+    {
+        pid_t none = 0;
+        front_.shared().command.compare_exchange_strong(none, page::none_any_more);
+        const time_point told = amux::clock::now();
+        strike(SIGTERM);
+        while (!rest().empty()) {
+            if (amux::clock::now() >= times_.kill_due(told, front_.until()))
+                strike(SIGKILL);
+            std::this_thread::sleep_for(10ms);
+            publish();
+        }
+    }
+
+    void give_back()
+    {
+        bool ours = false;
+        std::string trouble;
+        try {
+            ours = amux::sync_wait(lease_->release());
+        } catch (const std::exception& e) {
+            ours = true; // as far as one can know
+            trouble = e.what();
+        }
+        lease_.reset();
+        amux::sync_wait(locks_.drain(2s));
+        note n;
+        n.what = note::kind::released;
+        n.yes = ours;
+        copy_text(n.text, trouble);
+        front_.send(n);
+    }
+
+    const request& r_;
+    bond& front_;
+    const ending times_;
+    wake changed_;
+    alarm_clock alarm_;
+    std::mutex mutex_;
+    std::string last_trouble_; // under the mutex
+    amux::loop_thread thread_;
+    lease_locks locks_;
+    std::optional<amux::acquired_lock> lease_;
+    time_point first_until_{};
+    std::optional<time_point> lost_at_;
+    time_point due_{}; // the next look at the clock
+};
+
+} // namespace
+
+void keep(const request& r, bond& to_front)
+{
+    try {
+        keeper{r, to_front}.run();
+    } catch (const std::invalid_argument& e) { // files of TLS, say
+        to_front.send(note::kind::refused, e.what(), static_cast<int>(exit_code::usage));
+    } catch (const std::exception& e) {
+        to_front.send(note::kind::refused, e.what(), static_cast<int>(exit_code::failed));
+    }
+    _exit(0);
+}
+
+} // namespace amuxctl

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "store.hpp"
+
+#include "json.hpp"
+#include "scan.hpp"
+
+#include <amux/distributed_lock.hpp>
+#include <amux/loop_thread.hpp>
+#include <amux/redis_backend.hpp>
+#include <amux/sync_wait.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace amuxctl {
+
+namespace {
+
+using namespace std::chrono_literals;
+using lease_locks = amux::distributed_lock<amux::redis_backend>;
+
+constexpr milliseconds watch_interval = 200ms;
+
+std::string seconds_text(milliseconds d)
+{
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(d.count()) / 1000);
+    return text;
+}
+
+json_line described(std::string_view key, const amux::lease_info& lease)
+{
+    json_line line;
+    line.add("key", key).add("token", lease.token);
+    // As text: fences have 64 bits, and many a reader of JSON has 53.
+    lease.fence ? line.add("fence", std::to_string(*lease.fence)) : line.null("fence");
+    lease.remaining ? line.add("remaining_ms", std::int64_t{lease.remaining->count()})
+                    : line.null("remaining_ms");
+    line.add("metadata", lease.metadata);
+    return line;
+}
+
+void print(const std::string& line)
+{
+    std::puts(line.c_str());
+}
+
+void print_lease(const request& r, std::string_view key, const amux::lease_info& lease)
+{
+    if (r.json)
+        return print(described(key, lease).done());
+    std::string text = plain_text(key) + "  token " + plain_text(lease.token);
+    if (lease.fence)
+        text += "  fence " + std::to_string(*lease.fence);
+    if (lease.remaining)
+        text += "  " + seconds_text(*lease.remaining) + " left";
+    if (!lease.metadata.empty())
+        text += "  " + plain_text(lease.metadata);
+    print(text);
+}
+
+/// What was written is out. Nobody who reads a part takes it for the whole.
+exit_code finished(exit_code code)
+{
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
+        return code;
+    std::fputs("amuxctl: the standard output cannot be written\n", stderr);
+    return exit_code::failed;
+}
+
+std::string now_text()
+{
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    gmtime_r(&now, &parts);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return text;
+}
+
+class watcher {
+public:
+    explicit watcher(const request& r) : r_{r}, backend_{std::string_view{r.url}}
+    {
+        sigemptyset(&ends_);
+        for (const int s : {SIGINT, SIGTERM, SIGHUP})
+            sigaddset(&ends_, s);
+        sigprocmask(SIG_BLOCK, &ends_, nullptr); // before the backend starts its thread
+        signals_ = signalfd(-1, &ends_, SFD_CLOEXEC);
+    }
+    watcher(const watcher&) = delete;
+    watcher& operator=(const watcher&) = delete;
+    ~watcher() { close(signals_); }
+
+    /// Until a signal comes, or nobody reads.
+    exit_code run()
+    {
+        look(); // the first trouble ends it, later ones do not
+        while (!interrupted() && finished(exit_code::done) == exit_code::done) {
+            try {
+                look();
+                troubled_ = false;
+            } catch (const amux::backend_error& e) {
+                if (!troubled_)
+                    std::fprintf(stderr, "amuxctl: %s\n", plain_text(e.what()).c_str());
+                troubled_ = true;
+            }
+        }
+        return finished(exit_code::done);
+    }
+
+private:
+    void look()
+    {
+        const auto now = amux::sync_wait(backend_.inspect(r_.key));
+        if (seen_ && (!now || now->token != seen_->token))
+            tell("released", *seen_);
+        if (now && (!seen_ || now->token != seen_->token))
+            tell("acquired", *now);
+        if (!now && !begun_)
+            tell_free();
+        begun_ = true;
+        seen_ = now;
+    }
+
+    bool interrupted() const
+    {
+        pollfd p{signals_, POLLIN, 0};
+        return poll(&p, 1, static_cast<int>(watch_interval.count())) > 0;
+    }
+
+    void tell(const char* event, const amux::lease_info& lease) const
+    {
+        if (r_.json)
+            print(described(r_.key, lease)
+                      .add("event", std::string_view{event})
+                      .add("time", now_text())
+                      .done());
+        else
+            std::printf("%s %s  ", now_text().c_str(), event), print_lease(r_, r_.key, lease);
+    }
+    void tell_free() const
+    {
+        json_line line;
+        line.add("key", r_.key).add("event", std::string_view{"free"}).add("time", now_text());
+        print(r_.json ? line.done() : now_text() + " free      " + plain_text(r_.key));
+    }
+
+    const request& r_;
+    amux::redis_backend backend_;
+    sigset_t ends_;
+    int signals_;
+    bool begun_ = false;
+    bool troubled_ = false;
+    std::optional<amux::lease_info> seen_;
+};
+
+} // namespace
+
+void require_url(const std::string& url)
+{
+    try {
+        amux::detail::redis_url::read(url);
+    } catch (const std::invalid_argument& e) {
+        constexpr std::string_view front = "amux: ";
+        const std::string_view what = e.what();
+        throw usage_error{std::string{what.substr(what.starts_with(front) ? front.size() : 0)}};
+    }
+}
+
+std::string url_for(const request& r)
+{
+    std::string url = r.url;
+    const auto add = [&](const char* name, milliseconds limit) {
+        if (url.find(std::string{name} + "=") != url.npos)
+            return;
+        url += url.find('?') == url.npos ? '?' : '&';
+        url += name + ("=" + std::to_string(limit.count()));
+    };
+    const milliseconds limit = std::clamp(r.ttl / 4, 100ms, 2'000ms);
+    add("command_timeout", limit);
+    add("connect_timeout", (std::min)(limit, 1'000ms));
+    return url;
+}
+
+exit_code inspect(const request& r)
+{
+    amux::redis_backend backend{std::string_view{r.url}};
+    const auto lease = amux::sync_wait(backend.inspect(r.key));
+    if (lease)
+        print_lease(r, r.key, *lease);
+    else if (!r.json)
+        print(plain_text(r.key) + "  free");
+    return finished(lease ? exit_code::done : exit_code::no);
+}
+
+exit_code list(const request& r)
+{
+    amux::redis_backend backend{std::string_view{r.url}};
+    for (const std::string& key : held_keys(r.url, r.key)) {
+        if (const auto lease = amux::sync_wait(backend.inspect(key)))
+            print_lease(r, key, *lease);
+    }
+    return finished(exit_code::done);
+}
+
+bool release_token(const request& r, std::string_view token)
+{
+    amux::redis_backend backend{std::string_view{r.url}};
+    return amux::sync_wait(backend.release(r.key, token));
+}
+
+exit_code release(const request& r)
+{
+    std::string token = r.token;
+    if (r.force) {
+        amux::redis_backend backend{std::string_view{r.url}};
+        const auto lease = amux::sync_wait(backend.inspect(r.key));
+        if (!lease) {
+            std::fprintf(stderr, "amuxctl: %s: free\n", plain_text(r.key).c_str());
+            return exit_code::no;
+        }
+        token = lease->token;
+        std::fprintf(stderr,
+                     "amuxctl: %s: RELEASED BY FORCE from %s (token %s), which may be at work "
+                     "until its next renewal\n",
+                     plain_text(r.key).c_str(), plain_text(lease->metadata).c_str(),
+                     plain_text(token).c_str());
+    }
+    const bool done = release_token(r, token);
+    if (!done)
+        std::fprintf(stderr, "amuxctl: %s: that token does not hold it\n",
+                     plain_text(r.key).c_str());
+    if (done && r.json)
+        print(json_line{}
+                  .add("key", r.key)
+                  .add("event", std::string_view{"released"})
+                  .add("token", token)
+                  .done());
+    return finished(done ? exit_code::done : exit_code::no);
+}
+
+exit_code watch(const request& r)
+{
+    return watcher{r}.run();
+}
+
+std::string holder_of(const request& r)
+{
+    amux::redis_backend backend{std::string_view{r.url}};
+    const auto lease = amux::sync_wait(backend.inspect(r.key));
+    if (!lease)
+        return "it was held, and is free by now";
+    return "held by " + lease->metadata +
+           (lease->remaining ? ", its lease lasts " + seconds_text(*lease->remaining) : "");
+}
+
+} // namespace amuxctl

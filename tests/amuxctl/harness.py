@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSL-1.0
+"""Without this file no test of amuxctl has a server, a process to signal, or a command that tells how long it lived.
+
+Each test file is a program: `words_test.py AMUXCTL [unittest's arguments]`. It exits with 77 when redis-server is missing.
+"""
+import ctypes
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+AMUXCTL = None
+LIBC = ctypes.CDLL(None)
+LIMIT = 30  # seconds in which whatever is waited for must have happened
+
+
+def die_with_parent():
+    LIBC.prctl(1, signal.SIGKILL)
+
+
+def now():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def wait_for(condition, what):
+    end = now() + LIMIT
+    while now() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"in {LIMIT} s it did not happen: {what}")
+
+
+class Server:
+    """A Redis server of its own, on a free port of loopback."""
+
+    def __init__(self, *arguments):
+        self.folder = tempfile.mkdtemp(prefix="amuxctl-")
+        self.arguments = arguments
+        for _ in range(50):
+            # Below what the kernel hands out by itself: it stays free while the server is down.
+            self.port = random.randint(20000, 32000)
+            if self.start():
+                return
+        raise AssertionError("redis-server does not start")
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+             "--dir", self.folder, *self.arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        while self.process.poll() is None:
+            try:
+                if self.ask("PING").startswith(("+PONG", "-NOAUTH")):
+                    return True
+            except OSError:
+                time.sleep(0.01)
+        return False
+
+    def ask(self, *words):
+        """The answer as it comes over the wire; short ones only."""
+        with socket.create_connection(("127.0.0.1", self.port), 10) as s:
+            s.sendall(b"*%d\r\n" % len(words) + b"".join(
+                b"$%d\r\n%s\r\n" % (len(w), w) for w in (str(w).encode() for w in words)))
+            return s.recv(65536).decode(errors="replace")
+
+    def held(self, key):
+        return self.ask("EXISTS", "{amux}:lock:" + key) == ":1\r\n"
+
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def processes():
+    """{number: (parent, state, name)} of all that run."""
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue
+        name, rest = stat.split("(", 1)[1].rsplit(")", 1)
+        state, parent = rest.split()[:2]
+        found[int(folder.name)] = (int(parent), state, name)
+    return found
+
+
+def runs(pid):
+    return pid in processes() and processes()[pid][1] not in "ZX"
+
+
+class Case(unittest.TestCase):
+    """One server for all of a file, and a folder for each test."""
+    server = None
+    server_arguments = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.server_arguments)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="amuxctl-"))
+        self.started = []
+
+    def tearDown(self):
+        for p in self.started:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+            for stream in (p.stdin, p.stdout, p.stderr):
+                if stream:
+                    stream.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def environment(self):
+        return {**os.environ, "AMUX_URL": self.server.url(), "LC_ALL": "C"}
+
+    def start(self, *words, **how):
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+               "env": self.environment(), **how}
+        p = subprocess.Popen([AMUXCTL, *words], **how)
+        self.started.append(p)
+        return p
+
+    def run_it(self, *words, **how):
+        """The exit code, the output, the error output."""
+        p = self.start(*words, **how)
+        out, err = p.communicate(timeout=LIMIT)
+        return p.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+    def keeper_of(self, front):
+        def look():
+            return [pid for pid, (parent, _, name) in processes().items()
+                    if parent == front and name == "amux-keeper"]
+        return wait_for(look, "the keeper is there")[0]
+
+    def worker(self, name="worker", trap=""):
+        """Words of a command that writes its number, and the time again and again. It says `overlap` when another lives."""
+        path = self.folder / name
+        script = f"""
+            {trap}
+            exec 9>>{self.folder}/one
+            flock -n 9 || echo overlap >>{self.folder}/overlap
+            echo $$ >>{path}.pid
+            while :; do cut -d ' ' -f 1 /proc/uptime >{path}.new && mv {path}.new {path}.beat; sleep 0.02 9>&-; done
+        """
+        return ["sh", "-c", script]
+
+    def worker_pid(self, name="worker"):
+        path = self.folder / f"{name}.pid"
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"), "the command runs")
+        return int(path.read_text().split()[-1])
+
+    def last_beat(self, name="worker"):
+        return float((self.folder / f"{name}.beat").read_text())
+
+    def assert_no_overlap(self):
+        self.assertFalse((self.folder / "overlap").exists(), "two commands were alive at a time")
+
+    def wait_until_free(self, key):
+        wait_for(lambda: not self.server.held(key), f"{key} is free")
+
+
+def main():
+    global AMUXCTL
+    if not shutil.which("redis-server"):
+        print("no redis-server (Debian package: redis-server)")
+        sys.exit(77)
+    AMUXCTL = sys.argv.pop(1)
+    unittest.main(verbosity=2)
