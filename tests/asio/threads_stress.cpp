@@ -8,13 +8,19 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
+#include <optional>
+#include <random>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace std::chrono_literals;
 using mux_type = amux::asyncmux<int>;
@@ -34,11 +40,51 @@ asio::awaitable<void> count_up(mux_type& mux, int& counter, int rounds)
     }
 }
 
-/// Asks again and again, on a strand, and is cancelled there, by way of another thread, while others release.
-class cancelled_at_random {
+/// Who is inside of each key: nobody, readers, or -1 for a writer.
+class ledger {
 public:
-    cancelled_at_random(asio::thread_pool& pool, mux_type& mux, int& counter, int rounds)
-        : pool_{pool}, strand_{asio::make_strand(pool)}, mux_{mux}, counter_{counter}, left_{rounds}
+    static constexpr int keys = 3;
+
+    void enter(int key, amux::lock_mode mode)
+    {
+        std::atomic<int>& in = inside_[static_cast<std::size_t>(key)];
+        if (mode == amux::lock_mode::shared) {
+            wrong_ = wrong_ || in.fetch_add(1) < 0 || written(key) < 0;
+        } else {
+            wrong_ = wrong_ || in.exchange(-1) != 0;
+            ++written(key); // a race for the thread sanitizer, if a reader is here
+        }
+    }
+    void stay_to_read(int key) { inside_[static_cast<std::size_t>(key)] = 1; }
+    void leave(int key, amux::lock_mode mode)
+    {
+        std::atomic<int>& in = inside_[static_cast<std::size_t>(key)];
+        if (mode == amux::lock_mode::shared)
+            wrong_ = wrong_ || in.fetch_sub(1) <= 0;
+        else
+            wrong_ = wrong_ || in.exchange(0) != -1;
+    }
+    bool is_wrong() const { return wrong_; }
+
+private:
+    int& written(int key) { return written_[static_cast<std::size_t>(key)]; }
+
+    std::array<std::atomic<int>, keys> inside_{};
+    std::array<int, keys> written_{};
+    std::atomic<bool> wrong_{false};
+};
+
+/// Asks again and again, on a strand, in one form or another, and is cancelled there by its slot, or by its token on any
+/// thread, while others release.
+class asks_at_random {
+public:
+    asks_at_random(asio::thread_pool& pool, mux_type& mux, ledger& l, int rounds, unsigned seed)
+        : pool_{pool},
+          strand_{asio::make_strand(pool)},
+          mux_{mux},
+          ledger_{l},
+          left_{rounds},
+          random_{seed}
     {}
 
     void begin()
@@ -51,31 +97,94 @@ public:
     int others = 0;
 
 private:
+    bool one_in(unsigned n) { return random_() % n == 0; }
+
     void ask()
     {
         if (left_-- == 0)
             return;
-        const auto emit = [this] { signal_.emit(asio::cancellation_type::terminal); };
-        asio::post(pool_, [this, emit] { asio::post(strand_, emit); });
+        std::stop_source stop;
+        if (one_in(3))
+            asio::post(pool_, [stop]() mutable { stop.request_stop(); });
+        if (one_in(2)) {
+            const auto emit = [this] { signal_.emit(asio::cancellation_type::terminal); };
+            asio::post(pool_, [this, emit] { asio::post(strand_, emit); });
+        }
         const auto told = [this](std::exception_ptr e, guard_type g) { take(e, std::move(g)); };
-        mux_.lock(0)(
-            asio::bind_cancellation_slot(signal_.slot(), asio::bind_executor(strand_, told)));
+        auto there =
+            asio::bind_cancellation_slot(signal_.slot(), asio::bind_executor(strand_, told));
+        const int key = static_cast<int>(random_() % ledger::keys);
+        first_ = key;
+        last_ = key;
+        const std::stop_token t = stop.get_token();
+        switch (random_() % 6) {
+            case 0:
+                return mux_.lock_shared(key, t)(std::move(there));
+            case 1:
+                return mux_.try_lock_for(key, 1ms * (random_() % 3), t)(std::move(there));
+            case 2:
+                last_ = ledger::keys - 1;
+                return mux_.lock_all(keys_from(first_), t)(std::move(there));
+            case 3:
+                first_ = 0;
+                last_ = ledger::keys - 1;
+                return mux_.lock_shared(t)(std::move(there));
+            case 4:
+                first_ = 0;
+                last_ = ledger::keys - 1;
+                if (one_in(4))
+                    return mux_.lock(t)(std::move(there));
+                return mux_.lock_all_shared(keys_from(first_), t)(std::move(there));
+            default:
+                return mux_.lock(key, t)(std::move(there));
+        }
+    }
+
+    static std::vector<int> keys_from(int first)
+    {
+        std::vector<int> keys;
+        for (int k = first; k != ledger::keys; ++k)
+            keys.push_back(k);
+        return keys;
     }
 
     void take(const std::exception_ptr& e, guard_type g)
     {
-        ++(g && !e ? got : !g && e ? cancelled : others);
-        if (g)
-            ++counter_;
-        ask(); // the guard is released afterwards
+        ++(g && !e ? got : !g ? cancelled : others);
+        held_ = std::move(g);
+        if (!held_)
+            return ask();
+        for (int k = first_; k <= last_; ++k)
+            ledger_.enter(k, held_.mode());
+        if (one_in(4))
+            asio::post(strand_, [this] { let_go(); });
+        else
+            let_go();
+    }
+
+    void let_go()
+    {
+        if (held_.mode() == amux::lock_mode::exclusive && one_in(4)) {
+            for (int k = first_; k <= last_; ++k)
+                ledger_.stay_to_read(k);
+            held_.downgrade();
+        }
+        for (int k = first_; k <= last_; ++k)
+            ledger_.leave(k, held_.mode());
+        held_ = {};
+        ask();
     }
 
     asio::thread_pool& pool_;
     asio::strand<asio::thread_pool::executor_type> strand_;
     asio::cancellation_signal signal_;
     mux_type& mux_;
-    int& counter_;
+    ledger& ledger_;
     int left_;
+    std::minstd_rand random_;
+    guard_type held_;
+    int first_ = 0; // of the keys that are asked for
+    int last_ = 0;
 };
 
 } // namespace
@@ -102,21 +211,20 @@ TEST_CASE("asio threads: on a pool, each request is granted or cancelled, and no
 {
     asio::thread_pool pool{3};
     mux_type mux;
-    int counter = 0;
+    ledger inside;
     const int rounds = support::scaled(5'000);
-    std::deque<cancelled_at_random> workers;
-    for (int i = 0; i != 4; ++i)
-        workers.emplace_back(pool, mux, counter, rounds).begin();
+    std::deque<asks_at_random> workers;
+    for (unsigned i = 1; i != 6; ++i)
+        workers.emplace_back(pool, mux, inside, rounds, i).begin();
     pool.join();
-    int got = 0;
-    int cancelled = 0;
-    for (const cancelled_at_random& w : workers) {
-        got += w.got;
-        cancelled += w.cancelled;
+    int told = 0;
+    for (const asks_at_random& w : workers) {
+        told += w.got + w.cancelled;
+        CHECK(w.got > 0);
         CHECK(w.others == 0);
     }
-    CHECK(got == counter);
-    CHECK(got + cancelled == 4 * rounds);
+    CHECK(told == 5 * rounds);
+    CHECK_FALSE(inside.is_wrong());
     CHECK(mux.tracked_keys() == 0);
 }
 
@@ -125,8 +233,9 @@ TEST_CASE("asio threads: a stop from another thread and the grant: one of them w
 {
     mux_type mux;
     asio::io_context io;
-    const auto timed = GENERATE(false, true);
-    const int rounds = support::scaled(timed ? 5'000 : 10'000);
+    enum class kind : std::uint8_t { forever, timed, with_slot };
+    const auto what = GENERATE(kind::forever, kind::timed, kind::with_slot);
+    const int rounds = support::scaled(5'000);
     std::atomic<int> round{0};
     std::atomic<int> done{0};
     std::stop_source stop;
@@ -148,13 +257,21 @@ TEST_CASE("asio threads: a stop from another thread and the grant: one of them w
             granted += g ? 1 : 0;
         };
         auto there = asio::bind_executor(io, handler);
-        if (timed)
-            mux.try_lock_for(0, 10min, stop.get_token())(there);
-        else
-            mux.lock(0, stop.get_token())(there);
-        round = i;
+        const std::stop_token token = stop.get_token();
+        asio::cancellation_signal signal;
         if (i % 2 == 0)
+            round = i; // it may be stopped while it begins
+        if (what == kind::forever)
+            mux.lock(0, token)(there);
+        else if (what == kind::timed)
+            mux.try_lock_for(0, 10min, token)(there);
+        else
+            mux.lock(0, token)(asio::bind_cancellation_slot(signal.slot(), there));
+        round = i;
+        if (i % 4 == 1)
             std::this_thread::yield();
+        if (i % 8 == 1)
+            signal.emit(asio::cancellation_type::terminal);
         guard.unlock();
         support::run(io);
         while (done.load() < i)
@@ -211,6 +328,30 @@ TEST_CASE("asio threads: the context of waiters ends while another thread releas
     round = rounds;
     CHECK(calls == 0);
     CHECK(mux.tracked_keys() == 0);
+}
+
+TEST_CASE("asio threads: a handler may destroy the mux while the one who released is still leaving",
+          "[asio][stress][lifetime]")
+{
+    asio::thread_pool pool{1};
+    std::atomic<int> gone{0};
+    const int rounds = support::scaled(5'000);
+    for (int i = 1; i <= rounds; ++i) {
+        std::optional<mux_type> mux{std::in_place};
+        auto guard = mux->try_lock(0);
+        const auto handler = [&](const std::exception_ptr&, guard_type g) {
+            g.unlock();
+            mux.reset();
+            gone = i;
+        };
+        mux->lock(0)(asio::bind_executor(pool, handler));
+        guard.unlock();
+        while (gone.load() != i)
+            std::this_thread::yield();
+        if (mux)
+            break;
+    }
+    CHECK(gone == rounds);
 }
 
 TEST_CASE("asio threads: leases are taken in turns by coroutines of a pool",
