@@ -8,6 +8,7 @@
 #include <amux/lock_mode.hpp>
 #include <amux/error.hpp>
 #include <amux/clock.hpp>
+#include <amux/metric.hpp>
 #include <amux/scheduler.hpp>
 #include <amux/context.hpp>
 #include <amux/task.hpp>
@@ -19,11 +20,13 @@
 #include <amux/sync_wait.hpp>
 #include <amux/loop_thread.hpp>
 #include <amux/threading.hpp>
+#include <amux/counting.hpp>
 #include <amux/snapshot.hpp>
 #include <amux/asyncmux.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/memory_backend.hpp>
 #include <amux/lock_options.hpp>
 #include <amux/lock_hooks.hpp>
+#include <amux/lease_counters.hpp>
 #include <amux/acquired_lock.hpp>
 #include <amux/distributed_lock.hpp>
