@@ -2,8 +2,8 @@
 """The tables and plots of docs/performance.md, from what the programs have printed.
 
 A table stands between two comment lines of the page, `<!-- table: NAME -->` and `<!-- /table -->`; a
-figure inside of a sentence, also of the README, between `<!-- = ROW: WHO -->`, or `WHO / BESIDE` for
-a ratio, and `<!-- . -->`.
+figure inside of a sentence, also of the README and of docs/asio.md, between `<!-- = ROW: WHO -->`,
+or `WHO / BESIDE` for a ratio, and `<!-- . -->`.
 """
 import collections
 import json
@@ -52,6 +52,10 @@ GRIDS = {
                   ["asyncmux, try_lock_for", "a sleep alone"]),
     "holding": (["hold 100k keys, int", "hold 100k keys, string"],
                 [*MUXES, "asyncmux, new", "map of std::mutex"]),
+    "asio": (["asio, uncontended", "asio, handed to the next of eight",
+              "asio, a thousand that hold over a turn of the loop"],
+             ["asyncmux", "a channel for one message", "a concurrent_channel", "without a lock",
+              "asyncmux, task on event_loop", "asyncmux, task on asio_scheduler"]),
 }
 # Other tables are one row of the program, down the page.
 
@@ -149,7 +153,7 @@ def write(files):
     def figure(match):
         row, (who, _, beside) = values[match[2]], match[3].partition(" / ")
         return match[1] + number(row[who] / row[beside] if beside else row[who]) + match[4]
-    for page in (DOCS / "performance.md", ROOT / "README.md"):
+    for page in (DOCS / "performance.md", DOCS / "asio.md", ROOT / "README.md"):
         text = re.sub(r"(<!-- table: (.+?) -->)\n.*?(<!-- /table -->)", replaced,
                       page.read_text(), flags=re.S)
         page.write_text(re.sub(r"(<!-- = (.+?): (.+?) -->)[^<]*(<!-- \. -->)", figure, text))
