@@ -11,13 +11,12 @@
 
 #include <httplib.h>
 
+#include <atomic>
+#include <cerrno>
 #include <concepts>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include <netdb.h>
@@ -28,41 +27,65 @@ namespace amux {
 
 namespace detail {
 
-/// Whether a descriptor is the connection from which a request came. cpp-httplib shows addresses, not sockets.
-inline bool carries(int socket, const httplib::Request& request)
+/// Whether an address is this one. cpp-httplib shows addresses as text, not sockets.
+inline bool is_address(const sockaddr_storage& address, socklen_t size, const std::string& host,
+                       int port)
 {
-    sockaddr_storage address{};
-    const auto* const plain = reinterpret_cast<const sockaddr*>(&address);
-    char host[NI_MAXHOST]{};
-    char port[NI_MAXSERV]{};
-    socklen_t size = sizeof address;
-    const auto port_is = [&](int wanted) {
-        return ::getnameinfo(plain, size, host, sizeof host, port, sizeof port,
-                             NI_NUMERICHOST | NI_NUMERICSERV) == 0 &&
-               std::atoi(port) == wanted;
-    };
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-        !port_is(request.remote_port) || request.remote_addr != host)
+    const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+    in_port_t number = 0;
+    if (address.ss_family == AF_INET)
+        number = reinterpret_cast<const sockaddr_in*>(any)->sin_port;
+    else if (address.ss_family == AF_INET6)
+        number = reinterpret_cast<const sockaddr_in6*>(any)->sin6_port;
+    else
         return false;
-    size = sizeof address;
-    return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-           port_is(request.local_port);
+    char text[NI_MAXHOST]{};
+    return ntohs(number) == port &&
+           ::getnameinfo(any, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 &&
+           host == text;
 }
 
-/// The connection of a request; -1 when it is not found. The requests of one come on one thread, one after another.
+/// Whether a descriptor is the connection from which a request came; `is_open` tells whether it is one at all.
+inline bool carries(int socket, const httplib::Request& request, bool& is_open)
+{
+    sockaddr_storage address{};
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    const bool has_peer = ::getpeername(socket, any, &size) == 0;
+    is_open = has_peer || errno != EBADF;
+    if (!has_peer || !is_address(address, size, request.remote_addr, request.remote_port))
+        return false;
+    size = sizeof address;
+    return ::getsockname(socket, any, &size) == 0 &&
+           is_address(address, size, request.local_addr, request.local_port);
+}
+
+/// The connection of a request; -1 when it is not found. A new one is given the lowest number that is free, mostly near the
+/// one that was found last, so the search begins there. It ends below at 0, and above where nothing is open any more.
 inline int socket_of(const httplib::Request& request)
 {
-    static thread_local int last = -1;
-    if (last >= 0 && carries(last, request))
-        return last;
-    last = -1;
-    std::error_code error;
-    for (const auto& file : std::filesystem::directory_iterator{"/proc/self/fd", error}) {
-        const int number = std::atoi(file.path().filename().c_str());
-        if (carries(number, request))
-            last = number;
+    static std::atomic<int> last{0};
+    constexpr int longest_gap = 1'024;
+    int above = last.load(std::memory_order_relaxed);
+    int below = above - 1;
+    for (int closed = 0; closed != longest_gap || below >= 0;) {
+        int found = -1;
+        bool is_open = false;
+        if (closed != longest_gap) {
+            found = carries(above, request, is_open) ? above : -1;
+            closed = is_open ? 0 : closed + 1;
+            ++above;
+        }
+        if (found < 0 && below >= 0) {
+            found = carries(below, request, is_open) ? below : -1;
+            --below;
+        }
+        if (found >= 0) {
+            last.store(found, std::memory_order_relaxed);
+            return found;
+        }
     }
-    return last;
+    return -1;
 }
 
 inline void put(httplib::Response& response, const web_answer& a)
@@ -73,26 +96,49 @@ inline void put(httplib::Response& response, const web_answer& a)
         response.set_header("Retry-After", std::to_string(a.retry_after.count()));
 }
 
+/// Takes back what the handler has set: `headers` were there before. Templates may ask what this version has.
+template <class Response>
+void take_back(Response& response, httplib::Headers headers)
+{
+    Response fresh;
+    fresh.version = std::move(response.version);
+    fresh.headers = std::move(headers);
+    if constexpr (requires { response.user_data; })
+        fresh.user_data = std::move(response.user_data);
+    std::swap(response, fresh); // whoever has set a provider is told by the end of it
+}
+
+template <class Response>
+bool answered(const Response& response) noexcept
+{
+    if constexpr (requires { response.file_content_path_; }) {
+        if (!response.file_content_path_.empty())
+            return true;
+    }
+    return response.status != -1 || !response.body.empty() || response.content_provider_;
+}
+
 /// The lease is given back before the watch ends: members go in the opposite order.
 struct httplib_request {
     connection_watch::watched connection;
     web_hold hold;
 };
 
-/// Keeps `request` until the response is destroyed, which cpp-httplib does when its last byte is written or will not be.
-inline void keep_until_sent(httplib::Response& response, std::shared_ptr<httplib_request> request)
+/// Keeps `kept` until the response is destroyed, which cpp-httplib does when its last byte is written or will not be.
+inline void keep_until_sent(const httplib::Request& request, httplib::Response& response,
+                            std::shared_ptr<httplib_request> kept)
 {
+    // A later handler, for all routes, may set a provider and so drop ours. The request lives as long, is no constant of
+    // the server, and has room for what only its clients use.
+    const_cast<httplib::Request&>(request).response_handler = [kept](const httplib::Response&) {
+        return true;
+    };
     auto& at_end = response.content_provider_resource_releaser_;
-    at_end = [before = std::move(at_end), kept = std::move(request)](bool success) {
+    at_end = [before = std::move(at_end), kept = std::move(kept)](bool success) {
         if (before)
             before(success);
         kept->hold.give_back();
     };
-}
-
-inline bool answered(const httplib::Response& response) noexcept
-{
-    return response.status != -1 || !response.body.empty() || response.content_provider_;
 }
 
 } // namespace detail
@@ -102,6 +148,8 @@ inline bool answered(const httplib::Response& response) noexcept
 /// The thread of the connection waits; somebody else runs the loop of the locks, such as a `loop_thread`. The lease is
 /// given back when the last byte of the response, chunks too, was handed to the system, when the connection has failed, or
 /// when the handler has thrown and the server has answered for it. A client that goes is noticed, waited for or handled.
+/// When the lease is lost, 500 takes the place of what the handler has set, unless it has answered: with a status, content
+/// that is not empty, a provider or a file.
 ///
 /// Lifetime: the locks outlive the server. Shutdown: `server.stop()`, then `drain` the locks, then join who listens.
 template <class Locks, class KeyOf, class Handler>
@@ -119,6 +167,7 @@ httplib::Server::Handler httplib_handler(request_lock<Locks, KeyOf> lock, Handle
             }
             const auto kept = std::make_shared<detail::httplib_request>(
                 detail::httplib_request{std::move(connection), std::move(begun)});
+            const httplib::Headers headers = response.headers;
             std::exception_ptr error;
             bool gave_up = false; // told of the loss by a call of amux
             try {
@@ -130,9 +179,11 @@ httplib::Server::Handler httplib_handler(request_lock<Locks, KeyOf> lock, Handle
             } catch (...) {
                 error = std::current_exception();
             }
-            if (!error && kept->hold.is_lost() && (gave_up || !detail::answered(response)))
+            if (!error && kept->hold.is_lost() && (gave_up || !detail::answered(response))) {
+                detail::take_back(response, headers);
                 detail::put(response, kept->hold.loss());
-            detail::keep_until_sent(response, kept);
+            }
+            detail::keep_until_sent(request, response, kept);
             if (error)
                 std::rethrow_exception(error); // the server answers for it
         };

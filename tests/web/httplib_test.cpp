@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -34,10 +35,19 @@ std::string account_of(const Request& r)
     return account.empty() ? account : "payments:" + account;
 }
 
+/// Answers with a file, which Debian's version cannot.
+template <class R>
+bool set_file(R& a)
+{
+    if constexpr (requires { a.set_file_content(__FILE__); })
+        a.set_file_content(__FILE__, "text/plain");
+    return requires { a.set_file_content(__FILE__); };
+}
+
 /// A payments service whose handlers do what a test says.
 class service {
 public:
-    service()
+    explicit service(const char* address = "127.0.0.1", int its_port = 0) : port{its_port}
     {
         const amux::acquire_options lease{.ttl = 10s, .renew = true};
         const auto account = [this](const Request& r) {
@@ -89,20 +99,43 @@ public:
                                                            return true;
                                                        });
                     }));
-        server.Post("/chunks",
-                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold&) {
-                        a.set_chunked_content_provider(
-                            "text/plain",
-                            [this](std::size_t, httplib::DataSink& sink) {
-                                sink.write("part", 4);
-                                ++at_work;
-                                soon([this] { return go.load(); });
-                                sink.done();
-                                return true;
-                            },
-                            [this](bool) { ++sent; });
+        server.Post("/begins_and_extends",
+                    amux::httplib_handler(wait, [this](const Request& r, Response& a, web_hold& h) {
+                        begin_answer(r, a);
+                        lose(h);
+                        amux::sync_wait(h.lease()->extend());
                     }));
-        port = server.bind_to_any_port("127.0.0.1");
+        server.Post("/empty",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        lose(h);
+                        a.set_header("Location", "/paid");
+                        a.set_content("", "text/plain");
+                    }));
+        server.Post("/rewritten", amux::httplib_handler(wait, pay));
+        server.set_post_routing_handler([this](const Request& r, Response& a) {
+            if (r.path != "/rewritten")
+                return;
+            const std::string text = std::move(a.body); // its length is told already
+            a.body.clear();
+            a.set_content_provider(text.size(), "text/plain",
+                                   [this, text](std::size_t, std::size_t, httplib::DataSink& sink) {
+                                       sending = true;
+                                       return soon([this] { return go.load(); }) &&
+                                              sink.write(text.data(), text.size());
+                                   });
+        });
+        server.Post("/file",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        lose(h);
+                        if (!set_file(a))
+                            a.set_content("no such thing in this version", "text/plain");
+                    }));
+        server.Post("/chunks", amux::httplib_handler(wait, [this](const Request&, Response& a,
+                                                                  web_hold&) { send_slowly(a); }));
+        if (port == 0)
+            port = server.bind_to_any_port(address);
+        else
+            server.bind_to_port(address, port);
         listener_ = std::thread{[this] { server.listen_after_bind(); }};
         soon([this] { return server.is_running(); });
     }
@@ -137,6 +170,41 @@ public:
         --at_work;
         a.set_content("paid", "text/plain");
     }
+    /// In chunks; the last one comes when a test says `go`.
+    void send_slowly(Response& a)
+    {
+        a.set_chunked_content_provider(
+            "text/plain",
+            [this](std::size_t, httplib::DataSink& sink) {
+                sink.write("part", 4);
+                ++at_work;
+                soon([this] { return go.load(); });
+                sink.done();
+                return true;
+            },
+            [this](bool) { ++sent; });
+    }
+    /// In one of the ways in which a handler may have begun to answer.
+    void begin_answer(const Request& r, Response& a)
+    {
+        const std::string account = r.get_param_value("account");
+        a.set_header("Location", "/paid");
+        const auto end = [this](bool complete) { ++(complete ? sent : taken_back); };
+        const auto some = [](std::size_t, std::size_t size, httplib::DataSink& sink) {
+            const std::string text(size, 'x');
+            return sink.write(text.data(), size);
+        };
+        const auto chunk = [](std::size_t, httplib::DataSink& sink) {
+            sink.write("paid", 4);
+            sink.done();
+            return true;
+        };
+        if (account == "length")
+            a.set_content_provider(1'000, "text/plain", some, end);
+        else
+            a.set_chunked_content_provider("text/plain", chunk, end);
+        set_file(a);
+    }
     void lose(web_hold& h)
     {
         amux::sync_wait(store.release(h.lease()->key(), h.lease()->token()));
@@ -146,9 +214,11 @@ public:
     }
 
     std::atomic<bool> go = false;
+    std::atomic<bool> sending = false;
     std::atomic<int> asked = 0;
     std::atomic<int> at_work = 0;
     std::atomic<int> sent = 0;
+    std::atomic<int> taken_back = 0;
     std::atomic<int> most_at_work = 0;
     std::atomic<bool> told_closed = false;
     std::atomic<bool> told_lost = false;
@@ -161,7 +231,7 @@ public:
     amux::loop_thread thread;
     amux::distributed_lock<amux::memory_backend&> locks{store, thread.loop()};
     httplib::Server server;
-    int port = 0;
+    int port;
 
 private:
     std::thread listener_;
@@ -264,6 +334,23 @@ TEST_CASE("httplib: a thread that has served other connections finds the one at 
     CHECK(soon([&] { return s.store.size() == 0; }));
 }
 
+TEST_CASE("httplib: connections from one port to two addresses are told apart", "[web][httplib]")
+{
+    service s;
+    service other{"127.0.0.2", s.port};
+    http_client c{s.port};
+    http_client gone{s.port, "127.0.0.2", c.own_port()};
+    c.begin_post("/payments", "slow");
+    REQUIRE(soon([&] { return s.at_work == 1; }));
+    gone.begin_post("/payments", "slow");
+    REQUIRE(soon([&] { return other.at_work == 1; }));
+    gone.hang_up();
+    CHECK(soon([&] { return other.told_closed.load(); }));
+    CHECK_FALSE(s.told_closed);
+    s.go = other.go = true;
+    CHECK(c.reply().status == 200);
+}
+
 TEST_CASE("httplib: a client that hangs up is told to the handler, which keeps the lease",
           "[web][httplib]")
 {
@@ -313,6 +400,41 @@ TEST_CASE("httplib: a lease that is lost is answered with 500, unless the handle
     CHECK(extended.body == lost.body);
     CHECK(c.post("/loses_and_answers", "7").status == 202);
     CHECK(c.post("/loses_and_streams", "7").body == "paid");
+    CHECK(http_client{s.port}.post("/file", "7").status == 200);
+}
+
+TEST_CASE("httplib: what a handler has set is taken back when the loss is answered",
+          "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    const auto plain = c.post("/loses", "7");
+    for (const char* const way : {"length", "chunks"}) {
+        const auto lost = http_client{s.port}.post("/begins_and_extends", way);
+        CHECK(lost.status == 500);
+        CHECK(lost.body == plain.body);
+        CHECK(lost.head.find("chunked") == std::string::npos);
+        CHECK(lost.head.find("Location") == std::string::npos);
+    }
+    CHECK(s.sent == 0);
+    CHECK(s.taken_back == 2);
+    const auto empty = http_client{s.port}.post("/empty", "7");
+    CHECK(empty.status ==
+          500); // an empty answer needs a status: a handler that says nothing has not paid
+    CHECK(empty.head.find("Location") == std::string::npos);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: an answer that is made after the handler is covered too", "[web][httplib]")
+{
+    service s;
+    http_client c{s.port};
+    c.begin_post("/rewritten", "7");
+    REQUIRE(soon([&] { return s.sending.load(); }));
+    CHECK(http_client{s.port}.post("/once", "7").status == 423);
+    s.go = true;
+    CHECK(c.reply().body == "paid");
+    CHECK(soon([&] { return s.store.size() == 0; }));
 }
 
 TEST_CASE("httplib: requests of one connection are locked one after another", "[web][httplib]")

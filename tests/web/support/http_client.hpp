@@ -31,14 +31,17 @@ struct http_reply {
 /// A connection to a server on loopback. Whatever takes longer than 30 s throws.
 class http_client {
 public:
-    explicit http_client(int port) : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}
+    explicit http_client(int port, const char* address = "127.0.0.1", int own_port = 0)
+        : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}
     {
         const timeval limit{30, 0};
         ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        sockaddr_in there{};
-        there.sin_family = AF_INET;
-        there.sin_port = htons(static_cast<std::uint16_t>(port));
-        there.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const int shared = 1; // its port, by connections to other addresses
+        ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof shared);
+        const sockaddr_in here = address_of("127.0.0.1", own_port);
+        if (::bind(socket_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0)
+            throw std::system_error{errno, std::generic_category(), "bind"};
+        const sockaddr_in there = address_of(address, port);
         if (::connect(socket_, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
             throw std::system_error{errno, std::generic_category(), "connect"};
     }
@@ -48,6 +51,13 @@ public:
     http_client& operator=(http_client&&) = delete;
     ~http_client() { hang_up(); }
 
+    int own_port() const
+    {
+        sockaddr_in here{};
+        socklen_t size = sizeof here;
+        ::getsockname(socket_, reinterpret_cast<sockaddr*>(&here), &size);
+        return ntohs(here.sin_port);
+    }
     void hang_up() noexcept
     {
         if (socket_ >= 0)
@@ -125,6 +135,14 @@ public:
     }
 
 private:
+    static sockaddr_in address_of(const char* text, int port)
+    {
+        sockaddr_in a{};
+        a.sin_family = AF_INET;
+        a.sin_port = htons(static_cast<std::uint16_t>(port));
+        ::inet_pton(AF_INET, text, &a.sin_addr);
+        return a;
+    }
     bool receive()
     {
         char part[4096];
