@@ -161,7 +161,9 @@ private:
                 return number(exit_code::store);
             }
         }
-        say_.error(n.code == number(exit_code::store) ? "store" : "failed", n.text);
+        if (r_.json || r_.loud == loudness::quiet ||
+            n.text != last_trouble_) // else it was said already
+            say_.error(n.code == number(exit_code::store) ? "store" : "failed", n.text);
         return n.code;
     }
 

@@ -107,7 +107,7 @@ public:
         while (at_ != words_.size() && !command_begins_)
             word(words_[at_++]);
         r_.command.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
-        if (r_.what == verb::version || r_.what == verb::help)
+        if (asks_for_text_)
             return std::move(r_);
         if (!verb_)
             throw usage_error{"which command? See amuxctl --help"};
@@ -155,13 +155,19 @@ private:
 
     void help()
     {
-        r_.what = verb::help;
         if (verb_)
             r_.about = verb_->name;
         else if (at_ < words_.size() && find_verb(words_[at_]))
             r_.about = words_[at_];
+        give_text(verb::help);
+    }
+
+    /// Whatever else stands there.
+    void give_text(verb what)
+    {
+        r_.what = what;
+        asks_for_text_ = true;
         at_ = words_.size();
-        command_begins_ = true;
     }
 
     void take_option(const std::string& w)
@@ -218,7 +224,7 @@ private:
         else if (name == "--help")
             help();
         else if (name == "--version")
-            r_.what = verb::version, at_ = words_.size(), command_begins_ = true;
+            give_text(verb::version);
     }
 
     static milliseconds time(const std::string& name, const std::string& text)
@@ -283,6 +289,7 @@ private:
     std::size_t at_ = 0;
     bool command_begins_ = false; // the rest is the command
     bool only_places_ = false; // no more options
+    bool asks_for_text_ = false;
     const verb_text* verb_ = nullptr;
     std::vector<std::string> places_;
     std::vector<const option*> given_;

@@ -45,6 +45,7 @@ class Server:
     def __init__(self, *arguments):
         self.folder = tempfile.mkdtemp(prefix="amuxctl-")
         self.arguments = arguments
+        self.password = arguments[1] if arguments[:1] == ("--requirepass",) else None
         for _ in range(50):
             # Below what the kernel hands out by itself: it stays free while the server is down.
             self.port = random.randint(20000, 32000)
@@ -59,18 +60,28 @@ class Server:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
         while self.process.poll() is None:
             try:
-                if self.ask("PING").startswith(("+PONG", "-NOAUTH")):
+                if self.ask("PING").startswith("+PONG"):
                     return True
             except OSError:
-                time.sleep(0.01)
+                pass
+            time.sleep(0.01)
         return False
 
     def ask(self, *words):
         """The answer as it comes over the wire; short ones only."""
+        return self.ask_all([words])
+
+    def ask_all(self, commands):
+        """The answer to the last of them."""
+        if self.password:
+            commands = [["AUTH", self.password], *commands]
         with socket.create_connection(("127.0.0.1", self.port), 10) as s:
-            s.sendall(b"*%d\r\n" % len(words) + b"".join(
-                b"$%d\r\n%s\r\n" % (len(w), w) for w in (str(w).encode() for w in words)))
-            return s.recv(65536).decode(errors="replace")
+            answers = s.makefile("rb")
+            for words in commands:
+                s.sendall(b"*%d\r\n" % len(words) + b"".join(
+                    b"$%d\r\n%s\r\n" % (len(w), w) for w in (w.encode() for w in words)))
+                answer = answers.readline()
+            return answer.decode()
 
     def held(self, key):
         return self.ask("EXISTS", "{amux}:lock:" + key) == ":1\r\n"

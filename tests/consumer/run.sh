@@ -112,6 +112,14 @@ pasted() {
     PKG_CONFIG_PATH=$work/installed/share/pkgconfig ${with[@]+"${with[@]}"} "$here/pasted.py" "$1"
 }
 
+# With the option the program is there, and works after a move; without it nothing is but headers.
+amuxctl_installed() {
+    cmake -S "$root" -B "$work/ctl" -G Ninja -DAMUX_BUILD_TESTS=OFF -DAMUX_BUILD_EXAMPLES=OFF \
+        -DAMUX_INSTALL_AMUXCTL=ON -DCMAKE_INSTALL_PREFIX="$work/ctl_first" &&
+        cmake --build "$work/ctl" && cmake --install "$work/ctl" && mv "$work/ctl_first" "$work/ctl_moved" &&
+        "$work/ctl_moved/bin/amuxctl" --version && [[ ! -e $work/installed/bin ]]
+}
+
 # Headers that are used but were left out of CMakeLists.txt are missing from the installation.
 same_headers() {
     diff -r "$root/include" "$work/installed/include"
@@ -138,6 +146,7 @@ package=(-DHOW=package -DCMAKE_PREFIX_PATH="$work/installed")
 must "each header alone (CMake's header sets)" own_build
 must "install" install_and_move
 must "the installation has every header" same_headers
+must "amuxctl, installed" amuxctl_installed
 must "add_subdirectory" project subdirectory -DHOW=subdirectory $no_fmt
 must "FetchContent" project fetch -DHOW=fetch $no_fmt
 for type in Release Debug; do

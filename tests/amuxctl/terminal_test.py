@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Without this file nothing shows that a command under amuxctl has its terminal: reading, Ctrl-C, Ctrl-Z, and none at all."""
+import os
+import pty
+import select
+import signal
+import termios
+import time
+
+import harness
+from harness import now, runs, wait_for
+
+
+class Session:
+    """A terminal, and a process that does for one job in it what a shell does: it leads the session, gives the job the
+    foreground, and tells how the job fares. `fg` and `bg` let it go on."""
+
+    def __init__(self, words, environment):
+        self.orders, orders = os.pipe()
+        told, self.tell = os.pipe()
+        self.out = b""
+        self.pid, self.screen = pty.fork()
+        if self.pid == 0:
+            try:
+                os.close(self.orders)
+                os.close(self.tell)
+                self.lead(words, environment, told, orders)
+            finally:
+                os._exit(99)
+        os.close(orders)
+        os.close(told)
+        self.reports = os.fdopen(self.orders, "rb", buffering=0)
+
+    @staticmethod
+    def lead(words, environment, orders, reports):
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        job = os.fork()
+        if job == 0:
+            os.setpgid(0, 0)
+            os.tcsetpgrp(0, os.getpid())
+            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+            os.close(orders)
+            os.close(reports)
+            os.execvpe(words[0], words, environment)
+        while True:
+            _, status = os.waitpid(job, os.WUNTRACED)
+            os.tcsetpgrp(0, os.getpid())
+            if os.WIFSTOPPED(status):
+                os.write(reports, b"stopped %d\n" % os.WSTOPSIG(status))
+            elif os.WIFSIGNALED(status):
+                os.write(reports, b"killed %d\n" % os.WTERMSIG(status))
+            else:
+                os.write(reports, b"exited %d\n" % os.WEXITSTATUS(status))
+            if not os.WIFSTOPPED(status):
+                os._exit(0)
+            if os.read(orders, 2) == b"fg":
+                os.tcsetpgrp(0, job)
+            os.kill(-job, signal.SIGCONT)
+
+    def type(self, text):
+        os.write(self.screen, text)
+
+    def expect(self, text):
+        end = now() + harness.LIMIT
+        while text not in self.out:
+            if not select.select([self.screen], [], [], max(0, end - now()))[0]:
+                raise AssertionError(f"{text} does not come: {self.out}")
+            try:
+                self.out += os.read(self.screen, 4096)
+            except OSError:
+                raise AssertionError(f"it has ended without {text}: {self.out}")
+
+    def report(self):
+        if not select.select([self.reports], [], [], harness.LIMIT)[0]:
+            raise AssertionError(f"the job neither stops nor ends: {self.out}")
+        return self.reports.readline().decode().strip()
+
+    def order(self, text):
+        os.write(self.tell, text)
+
+    def close(self):
+        self.reports.close()
+        os.close(self.tell)
+        os.close(self.screen)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+class Terminal(harness.Case):
+    def session(self, *words):
+        s = Session([harness.AMUXCTL, *words], self.environment())
+        self.addCleanup(s.close)
+        return s
+
+    def test_the_command_reads_from_the_terminal(self):
+        s = self.session("hold", "k", "--", "sh", "-c", "echo ready; read line; echo got $line; exit 4")
+        s.expect(b"ready")
+        s.type(b"words\n")
+        s.expect(b"got words")
+        self.assertEqual(s.report(), "exited 4")
+        self.assertFalse(self.server.held("k"))
+
+    def test_ctrl_c_ends_the_command_and_then_amuxctl_in_the_same_way(self):
+        s = self.session("hold", "--ttl", "600s", "k", "--", "sh", "-c", "echo ready; sleep 600")
+        s.expect(b"ready")
+        s.type(b"\x03")
+        self.assertEqual(s.report(), "killed 2")
+        self.assertFalse(self.server.held("k"))
+
+    def test_ctrl_c_while_it_waits(self):
+        self.server.ask("SET", "{amux}:lock:k", "amux1:1:t:7:somebody", "PX", "600000")
+        s = self.session("hold", "k", "--", "true")
+        self.keeper_of_anybody()
+        s.type(b"\x03")
+        self.assertEqual(s.report(), "exited 130")
+        self.server.ask("DEL", "{amux}:lock:k")
+
+    def keeper_of_anybody(self):
+        wait_for(lambda: any(name == "amux-keeper" for _, _, name in harness.processes().values()), "it waits")
+        time.sleep(0.2)
+
+    def test_a_command_that_takes_ctrl_c_itself_goes_on(self):
+        s = self.session("hold", "k", "--", "sh", "-c",
+                         "trap 'echo caught' INT; echo ready; read line; read line; echo got $line")
+        s.expect(b"ready")
+        s.type(b"\x03")
+        s.expect(b"caught")
+        s.type(b"one\ntwo\n")
+        s.expect(b"got")
+        self.assertEqual(s.report(), "exited 0")
+
+    def test_ctrl_z_stops_amuxctl_too_and_the_lease_is_kept(self):
+        s = self.session("hold", "--ttl", "2s", "k", "--", "sh", "-c",
+                         "echo $$ ready; while read line; do echo got $line; done; exit 6")
+        s.expect(b"ready")
+        pid = int(s.out.split()[0])
+        for how in (b"fg", b"fg"):
+            s.type(b"\x1a")
+            self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
+            self.assertEqual(harness.processes()[pid][1], "T")
+            time.sleep(2.5)
+            self.assertTrue(self.server.held("k"))
+            s.order(how)
+            s.type(b"again\n")
+            s.expect(b"got again")
+            s.out = b""
+        s.type(b"\x04")
+        self.assertEqual(s.report(), "exited 6")
+
+    def test_a_job_in_the_background_is_stopped_when_it_reads_and_goes_on_in_the_foreground(self):
+        s = self.session("hold", "k", "--", "sh", "-c", "echo ready; sleep 1; read line; echo got $line")
+        s.expect(b"ready")
+        s.type(b"\x1a")
+        self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
+        s.order(b"bg")
+        self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")  # for it has read
+        s.order(b"fg")
+        s.type(b"words\n")
+        s.expect(b"got words")
+        self.assertEqual(s.report(), "exited 0")
+
+    def test_a_stopped_job_whose_lease_is_lost_is_ended(self):
+        s = self.session("hold", "--ttl", "2s", "k", "--", "sh", "-c", "echo $$ ready; read line")
+        s.expect(b"ready")
+        pid = int(s.out.split()[0])
+        s.type(b"\x1a")
+        s.report()
+        self.server.ask("DEL", "{amux}:lock:k")
+        wait_for(lambda: not runs(pid), "the command has ended")
+        s.order(b"fg")
+        self.assertEqual(s.report(), "exited 122")
+
+    def test_a_command_that_is_killed_leaves_the_terminal_as_it_was(self):
+        s = self.session("hold", "--ttl", "1s", "k", "--", "sh", "-c", "stty raw -echo; echo ready; trap '' TERM; "
+                         "while :; do sleep 0.1; done")
+        before = termios.tcgetattr(s.screen)[3]
+        s.expect(b"ready")
+        self.assertNotEqual(termios.tcgetattr(s.screen)[3], before)
+        self.server.ask("DEL", "{amux}:lock:k")
+        self.assertEqual(s.report(), "exited 122")
+        self.assertEqual(termios.tcgetattr(s.screen)[3], before)
+
+    def test_without_a_terminal(self):
+        p = self.start("hold", "k", "--", *self.worker(), start_new_session=True)
+        pid = self.worker_pid()
+        os.kill(pid, signal.SIGSTOP)  # whoever stops it alone also lets it go on
+        time.sleep(0.3)
+        self.assertEqual(harness.processes()[pid][1], "T")
+        self.assertIsNone(p.poll())
+        p.send_signal(signal.SIGTERM)  # and a stopped one hears that it is to end
+        self.assertEqual(p.wait(harness.LIMIT), 143)
+
+    def test_a_terminal_that_goes_away_ends_the_command(self):
+        s = self.session("hold", "--ttl", "600s", "k", "--", "sh", "-c", "echo $$ ready; sleep 600")
+        s.expect(b"ready")
+        pid = int(s.out.split()[0])
+        os.kill(s.pid, signal.SIGKILL)  # the leader of the session: the kernel hangs up
+        wait_for(lambda: not runs(pid), "the command has ended")
+        self.wait_until_free("k")
+
+
+if __name__ == "__main__":
+    harness.main()

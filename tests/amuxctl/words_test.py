@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Without this file nothing holds the words of amuxctl: its options, its answers, its JSON, and its one table."""
+import json
+import pathlib
+import re
+import signal
+import socket
+
+import harness
+from harness import now, wait_for
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Words(harness.Case):
+    server_arguments = ("--requirepass", "se/cret")
+
+    def environment(self):
+        return {**super().environment(), "AMUX_URL": f"redis://:se%2Fcret@127.0.0.1:{self.server.port}"}
+
+    def acquire(self, *words):
+        """A holder, once it holds."""
+        p = self.start("hold", *words, "--", "sh", "-c", "echo yes; exec sleep 600")
+        self.assertEqual(p.stdout.readline(), b"yes\n")
+        return p
+
+    def end(self, p):
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(p.wait(harness.LIMIT), 143)
+
+    def test_bad_words_end_with_2_and_one_clear_line(self):
+        for words, said in (
+                (["hold"], "hold: which key?"), (["hold", "k"], "hold: which command"),
+                (["hold", "k", "--"], "hold: which command"), (["try", "", "true"], "the key is empty"),
+                (["hold", "k", "--", ""], "hold: which command"),
+                (["inspect"], "inspect: which key?"), (["inspect", ""], "the key is empty"),
+                (["release", "k"], "release: which token?"), (["release"], "release: which key?"),
+                (["release", "--force", "k", "t"], "too many words"), (["list", "a", "b"], "too many words"),
+                (["nonsense"], "no such command 'nonsense'"), (["--nonsense"], "no such option '--nonsense'"),
+                (["--json"], "which command?"), (["hold", "--ttl"], "--ttl needs a value"),
+                (["hold", "--json=1", "k", "true"], "--json takes no value"),
+                (["try", "--wait", "1s", "k", "true"], "try knows no --wait"),
+                (["--ttl", "5s", "inspect", "k"], "inspect knows no --ttl"),
+                (["inspect", "k", "--force"], "inspect knows no --force"),
+                (["hold", "--busy-code", "256", "k", "true"], "--busy-code is not a number from 0 to 255"),
+                (["hold", "--ttl", "999ms", "k", "true"], "--ttl is shorter than 1s"),
+                (["hold", "--stop-margin", "16s", "k", "true"], "--stop-margin is longer than half"),
+                (["hold", "--kill-after", "6s", "k", "true"], "--kill-after is not shorter"),
+                (["--url", "http://here", "list"], "the scheme is not redis"),
+                (["--url", "redis://here:x", "list"], "the port is not a number")):
+            code, out, err = self.run_it(*words)
+            self.assertEqual((code, out, err.count("\n")), (2, "", 1), (words, err))
+            self.assertIn(said, err)
+        for text in ("", "x", "-1s", "1 s", "1e3", "nan", "inf", "5y", "400d", "0x10", "1.5.5s", "s", "--"):
+            code, _, err = self.run_it("hold", "--wait", text, "k", "true")
+            self.assertEqual((code, "--wait is not a duration" in err), (2, True), text)
+
+    def test_help_and_version(self):
+        code, everything, _ = self.run_it("--help")
+        self.assertEqual(code, 0)
+        for verb in ("hold", "try", "inspect", "list", "release", "watch"):
+            self.assertIn(f"amuxctl {verb} [OPTION...]", everything)
+            for words in ([verb, "--help"], ["help", verb], [verb, "-h", "and", "--whatever"]):
+                code, out, _ = self.run_it(*words)
+                self.assertEqual((code, out.splitlines()[0].split(" [")[0]), (0, f"usage: amuxctl {verb}"))
+        version = re.search(r"project\(amux VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        self.assertEqual(self.run_it("--version"), (0, f"amuxctl {version}\n", ""))
+        with open("/dev/full", "w", encoding="utf8") as full:
+            self.assertEqual(self.start("--help", stdout=full).wait(harness.LIMIT), 125)
+
+    def test_an_option_of_the_command_is_the_commands(self):
+        for words in (["k", "echo", "--json"], ["k", "--", "echo", "--json"], ["--", "k", "echo", "--json"],
+                      ["--ttl=9s", "k", "--", "echo", "--json"], ["k", "--ttl", "9s", "echo", "--json"]):
+            self.assertEqual(self.run_it("hold", *words), (0, "--json\n", ""), words)
+        self.assertEqual(self.run_it("hold", "--", "-key", "--", "printenv", "AMUX_KEY")[1], "-key\n")
+
+    def test_a_busy_key_says_who_has_it(self):
+        holder = self.acquire("k", "--metadata", "the \x1b[31mnightly job")
+        code, out, err = self.run_it("try", "k", "echo", "ran")
+        self.assertEqual((code, out), (121, ""))
+        self.assertRegex(err, r"^amuxctl: k: busy: held by the \\x1b\[31mnightly job, its lease lasts \d+\.\d s\n$")
+        self.assertEqual(self.run_it("try", "-q", "--busy-code", "0", "k", "true"), (0, "", ""))
+        begun = now()
+        self.assertEqual(self.run_it("hold", "--wait", "0.7s", "k", "true")[0], 121)
+        self.assertGreaterEqual(now() - begun, 0.7)
+        self.assertEqual(self.run_it("hold", "--wait", "0", "k", "true")[0], 121)
+        self.end(holder)
+        self.assertEqual(self.run_it("try", "k", "echo", "ran"), (0, "ran\n", ""))
+
+    def test_inspect_and_list_in_json(self):
+        metadata = 'quotes " and \\ and \n and ä 😀'
+        holders = [self.acquire("x:1", "--metadata", metadata), self.acquire("x:2"), self.acquire("x*")]
+        code, out, _ = self.run_it("inspect", "--json", "x:1")
+        lease = json.loads(out)
+        self.assertEqual((code, out.count("\n"), sorted(lease)),
+                         (0, 1, ["fence", "key", "metadata", "remaining_ms", "token"]))
+        self.assertEqual((lease["key"], lease["metadata"], len(lease["token"])), ("x:1", metadata, 32))
+        self.assertTrue(lease["fence"].isdigit() and 0 < lease["remaining_ms"] <= 30000, lease)
+        for prefix, keys in ((["x"], ["x*", "x:1", "x:2"]), (["x:"], ["x:1", "x:2"]), (["x*"], ["x*"]),
+                             ([], ["x*", "x:1", "x:2"]), (["y"], [])):
+            code, out, _ = self.run_it("list", "--json", *prefix)
+            self.assertEqual((code, [json.loads(line)["key"] for line in out.splitlines()]), (0, keys))
+        plain = self.run_it("list", "x:")[1].splitlines()
+        self.assertRegex(plain[0], r'^x:1  token \w{32}  fence \d+  \d+\.\d s left  quotes " and \\ and \\x0a and ä 😀$')
+        for holder in holders:
+            self.end(holder)
+        self.assertEqual(self.run_it("inspect", "--json", "x:1"), (1, "", ""))
+        self.assertEqual(self.run_it("inspect", "x:1"), (1, "x:1  free\n", ""))
+
+    def test_what_is_not_utf8_breaks_no_json(self):
+        key = b"k\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80\xe4\xb8\xad\x7f\x01"
+        holder = self.acquire(key)
+        code, out, _ = self.run_it("list", "--json")
+        self.assertEqual((code, json.loads(out)["key"]), (0, "k" + "\ufffd" * 10 + "中\x7f\x01"))
+        out = self.run_it("list")[1]
+        self.assertTrue(out.startswith(r"k\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80中\x7f\x01  token"), out)
+        self.end(holder)
+
+    def test_list_finds_a_thousand_keys(self):
+        self.server.ask_all(["SET", "{amux}:lock:many:%04d" % n, "amux1:1:t:7:m", "PX", "60000"] for n in range(1500))
+        code, out, _ = self.run_it("list", "--json", "many:")
+        leases = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual((code, [lease["key"] for lease in leases]), (0, ["many:%04d" % n for n in range(1500)]))
+        self.assertEqual({lease["fence"] for lease in leases}, {"7"})
+        self.server.ask_all(["DEL", "{amux}:lock:many:%04d" % n] for n in range(1500))
+
+    def test_release_takes_the_token_or_force(self):
+        holder = self.acquire("k", "--metadata", "it")
+        token = json.loads(self.run_it("inspect", "--json", "k")[1])["token"]
+        code, _, err = self.run_it("release", "k", "0" * 32)
+        self.assertEqual((code, "does not hold it" in err), (1, True))
+        self.assertTrue(self.server.held("k"))
+        code, out, _ = self.run_it("release", "--json", "k", token)
+        self.assertEqual((code, json.loads(out)), (0, {"key": "k", "event": "released", "token": token}))
+        self.assertFalse(self.server.held("k"))
+        self.assertEqual(self.run_it("release", "k", token)[0], 1)
+        self.assertEqual(holder.wait(harness.LIMIT), 122)  # found out by its next renewal
+        holder = self.acquire("k", "--ttl", "3s", "--metadata", "it")
+        code, _, err = self.run_it("release", "--force", "k")
+        self.assertEqual((code, "RELEASED BY FORCE from it (token " in err), (0, True))
+        self.assertEqual(holder.wait(harness.LIMIT), 122)
+        self.assertEqual(self.run_it("release", "--force", "k")[0], 1)
+
+    def test_watch_tells_of_each_change_until_it_is_interrupted(self):
+        p = self.start("watch", "--json", "k")
+        self.assertEqual(json.loads(p.stdout.readline())["event"], "free")
+        for number in range(2):
+            holder = self.acquire("k", "--metadata", f"holder {number}")
+            acquired = json.loads(p.stdout.readline())
+            self.end(holder)
+            released = json.loads(p.stdout.readline())
+            self.assertEqual((acquired["event"], acquired["metadata"]), ("acquired", f"holder {number}"))
+            self.assertEqual((released["event"], released["token"]), ("released", acquired["token"]))
+            self.assertRegex(released["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(harness.LIMIT), 0)
+
+    def test_messages_of_hold_in_json(self):
+        code, _, err = self.run_it("hold", "--json", "k", "true")
+        events = [json.loads(line) for line in err.splitlines()]
+        self.assertEqual((code, [e["event"] for e in events]), (0, ["acquired", "released"]))
+        self.assertEqual([sorted(e) for e in events], [["event", "key", "text"]] * 2)
+
+    def test_a_server_that_is_away_is_an_error_in_time(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, never answers
+            hangs = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+            all_words = (["inspect", "k"], ["list"], ["release", "k", "t"], ["watch", "k"], ["try", "k", "true"],
+                         ["hold", "--wait", "500ms", "k", "true"])
+            calls = [("redis://127.0.0.1:1", ["try", "k", "true"])]  # with the limits that it has by itself
+            for url in ("redis://:hidden@127.0.0.1:1", hangs, "redis://:hidden@nowhere.invalid"):
+                calls += [(url + "?connect_timeout=300&command_timeout=300", words) for words in all_words]
+            for url, words in calls:
+                begun = now()
+                code, out, err = self.run_it("--url", url, *words)
+                self.assertEqual((code, out), (120, ""), (url, words, err))
+                self.assertNotIn("hidden", err)
+                self.assertLess(now() - begun, 15, (url, words))
+
+    def test_a_password_is_never_shown(self):
+        for password in ("hid%2Fden", "se%2Fcret"):
+            url = f"redis://:{password}@127.0.0.1:{self.server.port}"
+            p = self.start("hold", "-v", "--url", url, "k", "--", "sleep", "0.5")
+            wait_for(lambda: p.poll() is not None or b"://xxx" in
+                     pathlib.Path(f"/proc/{p.pid}/cmdline").read_bytes(), "the command line is clean")
+            _, err = p.communicate(timeout=harness.LIMIT)
+            self.assertEqual(p.returncode, 0 if password.startswith("se") else 120, err)
+            for shown in (b"den", b"cret"):
+                self.assertNotIn(shown, err)
+        code, _, err = self.run_it("list", "--url", f"redis://:hid%2Fden@127.0.0.1:{self.server.port}")
+        self.assertEqual((code, "refuses AUTH" in err, "den" in err), (120, True, False))
+        code, _, err = self.run_it("redis://:se%2Fcret@here", "list")
+        self.assertEqual((code, "cret" in err), (2, False))
+
+    def test_the_table_of_exit_codes_is_the_same_everywhere(self):
+        shown = dict(re.findall(r"^  (\d+(?:\+N)?) +(\S.*)$", self.run_it("--help")[1].split("Exit codes:")[1], re.M))
+        page = (ROOT / "docs/amuxctl.md").read_text()
+        self.assertEqual(shown, dict(re.findall(r"^\| (\d+(?:\+N)?) \| (.*) \|$", page, re.M)))
+        self.assertIn("122", shown)
+
+
+if __name__ == "__main__":
+    harness.main()
