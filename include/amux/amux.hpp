@@ -30,3 +30,4 @@
 #include <amux/lease_counters.hpp>
 #include <amux/acquired_lock.hpp>
 #include <amux/distributed_lock.hpp>
+#include <amux/redlock.hpp>

@@ -4,6 +4,7 @@
 #include <amux/detail/stop_token.hpp>
 #include <amux/acquired_lock.hpp>
 #include <amux/detail/awaitable.hpp>
+#include <amux/detail/backend_driver.hpp>
 #include <amux/detail/lock_calls.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/lock_hooks.hpp>
@@ -13,7 +14,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <coroutine>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,18 +25,6 @@
 namespace amux {
 
 namespace detail {
-
-/// Asks a backend, on behalf of nobody: nothing waits for the coroutine, and it owns itself. It has no scheduler: the
-/// backend resumes it on any thread, also when the loop is gone already.
-struct backend_driver {
-    struct promise_type {
-        backend_driver get_return_object() const noexcept { return {}; }
-        std::suspend_never initial_suspend() const noexcept { return {}; }
-        std::suspend_never final_suspend() const noexcept { return {}; }
-        void return_void() const noexcept {}
-        void unhandled_exception() const noexcept { std::terminate(); }
-    };
-};
 
 template <class Backend>
 class backend_core final : public lock_core {
@@ -155,6 +143,10 @@ private:
     {
         r.yes = result.acquired;
         r.grant = result;
+    }
+    static void take(backend_answer& r, const unfenced_result& result)
+    {
+        take(r, acquire_result{result.acquired, std::nullopt, result.holder_ttl});
     }
 
     Backend backend_;

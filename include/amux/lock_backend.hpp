@@ -29,6 +29,14 @@ struct acquire_result {
     std::optional<std::chrono::milliseconds> holder_ttl;
 };
 
+/// The same of a store that cannot count.
+struct unfenced_result {
+    /// Whether it was granted.
+    bool acquired = false;
+    /// Of a refusal: how long the holder's lease lasts at most, if the store says so.
+    std::optional<std::chrono::milliseconds> holder_ttl;
+};
+
 /// What a backend knows of a lease.
 struct lease_info {
     /// Of its holder.
@@ -44,7 +52,8 @@ struct lease_info {
 namespace detail {
 
 template <class T>
-concept acquire_answer = std::same_as<T, acquire_result> || std::same_as<T, bool>;
+concept acquire_answer =
+    std::same_as<T, acquire_result> || std::same_as<T, unfenced_result> || std::same_as<T, bool>;
 
 template <class Awaitable, class Result>
 concept awaits_to =
@@ -58,7 +67,8 @@ concept awaits_to =
 /// Law. Each operation is atomic across all processes. A lease is a key, the token of its holder, and a time to live;
 /// when that is over the key is free, for every operation.
 ///   `acquire` takes a free key. Asked again with the token that owns the lease it succeeds, and the ttl starts anew: so
-///             a request whose reply was lost can be repeated. It gives `bool` or `acquire_result`.
+///             a request whose reply was lost can be repeated. It gives `bool`,
+///             `unfenced_result` or `acquire_result`.
 ///   `extend`  lets the ttl start anew if the token owns the lease; else gives false. It never creates a lease.
 ///   `release` frees the key if the token owns the lease; else gives false.
 ///   `get`     gives the token of the holder, none for a free key.

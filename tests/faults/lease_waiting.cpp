@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -136,6 +137,23 @@ TEST_CASE("waiting: a store in trouble does not end a wait that has time left", 
     b.pass_slowly(300ms);
     CHECK(l.state() == "done");
     CHECK(b.log.names() == "error error acquire");
+}
+
+TEST_CASE("waiting: after a refusal it asks with another token", "[lease][waiting]")
+{
+    // A store that is made of several may still be undoing what it has refused.
+    lease_bench b;
+    b.store.usurp("k", "other", 1s);
+    auto l = b.ask(b.locks.acquire("k", {.ttl = 1s, .poll_interval = 100ms}));
+    b.pass();
+    b.pass_slowly(1'200ms);
+    REQUIRE(l.state() == "done");
+    CHECK(b.count(operation::acquire) >= 3);
+    std::set<std::string> tokens;
+    for (const auto& c : b.store.calls()) {
+        if (c.op == operation::acquire)
+            CHECK(tokens.insert(c.token).second);
+    }
 }
 
 TEST_CASE("waiting: after a lost reply it asks with the same token", "[lease][waiting]")

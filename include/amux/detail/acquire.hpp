@@ -224,9 +224,13 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
     }
     if (process_ != process_id()) // the answer is the parent's
         co_return std::nullopt;
+    if (r->error && kind_of(r->error) == backend_error_kind::indeterminate)
+        unsure_ = r;
+    // What has left nothing is over. A store that is made of several may still be undoing it, which must not meet the next
+    // question.
+    if (!r->yes && !unsure_)
+        token_ = make_token();
     if (r->error) {
-        if (kind_of(r->error) == backend_error_kind::indeterminate)
-            unsure_ = r;
         note(event_of(*r), r->error);
         co_return std::nullopt;
     }

@@ -26,6 +26,10 @@ class conformance_base {
 public:
     using milliseconds = std::chrono::milliseconds;
     static constexpr bool fences = fencing_backend<B>;
+    /// Whether a refusal has room for the time that the holder has.
+    static constexpr bool tells = !requires(B& b, std::string_view s, milliseconds t) {
+        { b.acquire(s, s, t) } -> amux::detail::awaits_to<bool>;
+    };
     static constexpr bool inspects = inspecting_backend<B>;
     static constexpr bool notifies = notifying_backend<B>;
     static constexpr bool keeps_metadata = metadata_backend<B>;
@@ -95,10 +99,14 @@ protected:
         acquire_result result;
         const std::string_view text = metadata;
         const auto take = [&result](auto answer) {
-            if constexpr (std::same_as<decltype(answer), bool>)
+            if constexpr (std::same_as<decltype(answer), bool>) {
                 result.acquired = answer;
-            else
+            } else if constexpr (std::same_as<decltype(answer), unfenced_result>) {
+                result.acquired = answer.acquired;
+                result.holder_ttl = answer.holder_ttl;
+            } else {
                 result = answer;
+            }
         };
         if constexpr (keeps_metadata)
             take(co_await b.acquire(k, token, t, text));

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/detail/stop_token.hpp>
+#include <amux/clock.hpp>
+#include <amux/detail/core_event.hpp>
+#include <amux/detail/redlock_round.hpp>
+#include <amux/detail/resume_queue.hpp>
+#include <amux/detail/token.hpp>
+#include <amux/error.hpp>
+#include <amux/scheduler.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace amux::detail {
+
+/// The shared state of a `redlock`, whatever its nodes are.
+///
+/// One mutex guards the rounds, the traces and the agenda. Nodes are asked, and stop callbacks run, with no lock held; an
+/// answer is taken in on whatever thread it comes. The loop is for time alone: so a call still ends, by the nodes' own
+/// limits, when the loop does not run or the `redlock` is gone.
+class redlock_core : public event_gate {
+public:
+    using round_ptr = std::shared_ptr<redlock_round>;
+    using operation = redlock_round::operation;
+
+    redlock_core(scheduler& loop, std::size_t nodes, std::chrono::milliseconds node_timeout)
+        : event_gate{loop}, count_{nodes}, node_timeout_{node_timeout}
+    {}
+
+    std::size_t size() const noexcept { return count_; }
+
+    /// Asks every node. Returns: whether `waiter` waits now; it may be gone by then.
+    bool begin(const round_ptr& r, redlock_suspension& waiter);
+    /// A node has answered, in time or late. Any thread; once for each question.
+    void answered(const round_ptr& r, std::size_t node, node_answer a) noexcept;
+    /// Ends a wait.
+    void stop(const round_ptr& r) noexcept;
+    /// Nobody wants the answer. `withdraw` is called under the mutex.
+    template <class Withdraw>
+    void abandon(const round_ptr& r, Withdraw withdraw) noexcept;
+
+    /// The `redlock` is gone: no more limits, nothing more is tried again.
+    void shut_down() noexcept;
+
+protected:
+    /// Hands a question to a node, which answers by `answered`. Called with no lock held.
+    virtual void ask(std::size_t node, round_ptr r) noexcept = 0;
+
+private:
+    using trace_ptr = std::shared_ptr<redlock_trace>;
+
+    struct timer : core_event {
+        timer(const std::shared_ptr<redlock_core>& c) : core_event{c}, self{*c} {}
+        using core_event::arm;
+        using core_event::post;
+        void happens() noexcept override { self.tick(); }
+        redlock_core& self;
+    };
+
+    /// What is to be done once the mutex is left.
+    struct errands {
+        std::vector<std::pair<std::size_t, round_ptr>> questions;
+        round_ptr stopped;
+        std::shared_ptr<timer> poke;
+        bool resumes = false;
+    };
+    void run(const errands& todo) noexcept;
+    void tick() noexcept;
+
+    // With the mutex, all below.
+
+    trace_ptr trace_of(const redlock_round& r);
+    void hand_out(const round_ptr& r, errands& todo);
+    void take_in(redlock_round& r, std::size_t node, const node_answer& a);
+    void time_out(redlock_round& r);
+    clock::time_point limit_of(const redlock_round& r) const noexcept;
+    void lose(const redlock_round& r, errands& todo) noexcept;
+    /// Whether it is decided now.
+    bool decide(const round_ptr& r, errands& todo) noexcept;
+    static void wake(redlock_round& r, errands& todo) noexcept;
+    void give_back(const trace_ptr& t, errands& todo) noexcept;
+    void sweep(const trace_ptr& t, errands& todo) noexcept;
+    void send_release(const trace_ptr& t, std::size_t node, errands& todo);
+    void forget(const trace_ptr& t) noexcept;
+    template <class Item>
+    void list(Item& item, clock::time_point when, redlock_due what, errands& todo);
+    template <class Item>
+    void unlist(Item& item) noexcept
+    {
+        if (std::exchange(item.listed, false))
+            agenda_.erase(item.due);
+    }
+
+    const std::size_t count_;
+    const std::chrono::milliseconds node_timeout_;
+    const long process_ = process_id(); // a forked child leaves its parent's leases alone
+    std::mutex state_mutex_;
+    std::map<std::pair<std::string, std::string>, trace_ptr> traces_; // by key and token
+    redlock_agenda agenda_;
+    clock::time_point alarm_at_ = (clock::time_point::max)(); // when the loop looks at the agenda
+    std::chrono::milliseconds longest_ttl_{};
+    std::shared_ptr<timer> alarm_; // none before the first question, and when the `redlock` is gone
+    std::shared_ptr<timer> poke_; // goes to the loop, where alone the alarm can be set earlier
+    bool over_ = false;
+};
+
+template <class Item>
+void redlock_core::list(Item& item, clock::time_point when, redlock_due what, errands& todo)
+{
+    unlist(item);
+    if (over_)
+        return;
+    item.due = agenda_.emplace(when, std::move(what));
+    item.listed = true;
+    if (when < alarm_at_) {
+        alarm_at_ = when;
+        todo.poke = poke_;
+    }
+}
+
+inline auto redlock_core::trace_of(const redlock_round& r) -> trace_ptr
+{
+    trace_ptr& t = traces_[{r.key, r.token}];
+    if (!t)
+        t = std::make_shared<redlock_trace>(r.key, r.token, count_);
+    return t;
+}
+
+/// Counts what is about to be in flight.
+inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
+{
+    if (r->changes()) {
+        if (r->op == operation::extend) {
+            const auto found = traces_.find({r->key, r->token});
+            if (found != traces_.end())
+                r->trace = found->second;
+        } else {
+            r->trace = trace_of(*r);
+        }
+        longest_ttl_ = (std::max)(longest_ttl_, r->ttl);
+    }
+    redlock_trace* const t = r->trace.get();
+    if (r->op == operation::acquire) {
+        t->unwanted = false;
+        t->over = (std::max)(t->over, r->started + r->ttl);
+    } else if (r->op == operation::release) {
+        t->unwanted = true;
+        t->over = (std::max)(t->over, r->started + longest_ttl_);
+    }
+    for (std::size_t n = 0; n != count_; ++n) {
+        if (t && r->op != operation::release && t->may_undo(n)) {
+            r->answers[n].vote = node_vote::trouble;
+            r->answers[n].trouble = std::make_exception_ptr(
+                backend_error{backend_error_kind::not_applied,
+                              "a release of the same token may be on its way there"});
+            continue;
+        }
+        if (r->op == operation::acquire)
+            ++t->nodes[n].acquiring;
+        if (r->op == operation::release) {
+            ++t->nodes[n].releasing;
+            t->nodes[n].left = (std::max)(t->nodes[n].left, redlock_trace::rest::held);
+        }
+        todo.questions.emplace_back(n, r);
+    }
+}
+
+inline bool redlock_core::begin(const round_ptr& r, redlock_suspension& waiter)
+{
+    errands todo;
+    todo.questions.reserve(count_);
+    {
+        const std::lock_guard lock{state_mutex_};
+        if (!alarm_ && !over_) {
+            const auto self = std::static_pointer_cast<redlock_core>(shared_from_this());
+            poke_ = std::make_shared<timer>(self);
+            alarm_ = std::make_shared<timer>(self);
+        }
+        hand_out(r, todo);
+    }
+    run(todo);
+    errands then;
+    bool decided = false;
+    {
+        const std::lock_guard lock{state_mutex_};
+        r->asked_all = true;
+        r->waiter = &waiter;
+        decided = decide(r, then);
+        if (!decided && r->op != operation::wait)
+            list(*r, limit_of(*r), {r, nullptr}, then);
+    }
+    run(then);
+    return !decided;
+}
+
+/// A lease that would be over when it is granted is none.
+inline clock::time_point redlock_core::limit_of(const redlock_round& r) const noexcept
+{
+    const clock::time_point limit = r.started + node_timeout_;
+    if (r.op != operation::acquire && r.op != operation::extend)
+        return limit;
+    return (std::min)(limit, r.started + r.ttl - drift_of(r.ttl));
+}
+
+/// What a node's answer says of what is left there.
+inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node_answer& a)
+{
+    using rest = redlock_trace::rest;
+    if (r.op != operation::acquire && r.op != operation::release)
+        return;
+    redlock_trace& t = *r.trace;
+    redlock_trace::at_node& at = t.nodes[node];
+    const bool doubt = a.trouble && kind_of(a.trouble) == backend_error_kind::indeterminate;
+    if (r.op == operation::acquire) {
+        --at.acquiring;
+        if (!doubt && a.vote != node_vote::yes)
+            return;
+        at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
+        if (!over_)
+            t.over = (std::max)(t.over, loop().now() + r.ttl); // it came late, or is to come
+        return;
+    }
+    --at.releasing;
+    at.may_go = at.may_go || doubt;
+    const bool hopeless = a.trouble && kind_of(a.trouble) == backend_error_kind::permanent;
+    if ((!a.trouble && at.left == rest::held) || hopeless)
+        at.left = rest::nothing;
+    if (!over_)
+        at.again = loop().now() + at.pause;
+    at.pause *= 2;
+}
+
+inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_answer a) noexcept
+{
+    errands todo;
+    {
+        const std::lock_guard lock{state_mutex_};
+        take_in(*r, node, a);
+        if (r->end == verdict::open && r->answers[node].vote == node_vote::pending)
+            r->answers[node] = std::move(a);
+        if (r->asked_all && r->end == verdict::open && decide(r, todo))
+            wake(*r, todo);
+        if (r->trace)
+            sweep(r->trace, todo);
+    }
+    run(todo);
+}
+
+inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
+{
+    r->count(over_ ? (clock::time_point::max)() : loop().now());
+    if (r->end == verdict::open)
+        return false;
+    unlist(*r);
+    if (r->op == operation::acquire && (r->end != verdict::yes || !r->waiter))
+        give_back(r->trace, todo);
+    else if (r->op == operation::extend && r->end == verdict::no)
+        lose(*r, todo);
+    else if (r->op == operation::wait)
+        todo.stopped = r;
+    return true;
+}
+
+/// A lease that a majority does not know is lost; the others forget it too.
+inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
+{
+    try {
+        const trace_ptr t = trace_of(r);
+        for (std::size_t n = 0; n != count_; ++n) {
+            if (r.answers[n].vote != node_vote::no)
+                t->nodes[n].left = (std::max)(t->nodes[n].left, redlock_trace::rest::held);
+        }
+        t->over = (std::max)(t->over, r.started + longest_ttl_);
+        give_back(t, todo);
+    } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
+    }
+}
+
+inline void redlock_core::wake(redlock_round& r, errands& todo) noexcept
+{
+    redlock_suspension* const w = std::exchange(r.waiter, nullptr);
+    if (!w)
+        return;
+    w->finish();
+    todo.resumes = true;
+}
+
+inline void redlock_core::time_out(redlock_round& r)
+{
+    const auto late = std::make_exception_ptr(
+        backend_error{backend_error_kind::indeterminate,
+                      "no answer in " + std::to_string(node_timeout_.count()) + " ms"});
+    for (node_answer& a : r.answers) {
+        if (a.vote == node_vote::pending) {
+            a.vote = node_vote::trouble;
+            a.trouble = late;
+        }
+    }
+}
+
+inline void redlock_core::give_back(const trace_ptr& t, errands& todo) noexcept
+{
+    t->unwanted = true;
+    sweep(t, todo);
+}
+
+/// Has released what is to be released now, and says when to look again.
+inline void redlock_core::sweep(const trace_ptr& t, errands& todo) noexcept
+{
+    const bool expired = !over_ && loop().now() >= t->over;
+    if (expired)
+        t->give_up();
+    if (t->settled())
+        return forget(t);
+    if (expired) // what is in flight comes back here
+        return unlist(*t);
+    clock::time_point next = t->over;
+    try {
+        for (std::size_t n = 0; n != count_; ++n) {
+            if (!t->to_be_freed(n) || process_ != process_id())
+                continue;
+            const redlock_trace::at_node& at = t->nodes[n];
+            if (over_ ? !at.tried() : loop().now() >= at.again)
+                send_release(t, n, todo);
+            else
+                next = (std::min)(next, at.again);
+        }
+        list(*t, next, {nullptr, t}, todo);
+    } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
+    }
+}
+
+inline void redlock_core::send_release(const trace_ptr& t, std::size_t node, errands& todo)
+{
+    auto r = std::make_shared<redlock_round>(operation::release, t->key, t->token,
+                                             std::chrono::milliseconds{}, std::string_view{},
+                                             count_, clock::time_point{});
+    r->trace = t;
+    r->end = verdict::yes; // nobody waits for it
+    todo.questions.emplace_back(node, std::move(r));
+    ++t->nodes[node].releasing;
+}
+
+inline void redlock_core::forget(const trace_ptr& t) noexcept
+{
+    unlist(*t);
+    const auto found = traces_.find({t->key, t->token});
+    if (found != traces_.end() && found->second == t)
+        traces_.erase(found);
+}
+
+inline void redlock_core::run(const errands& todo) noexcept
+{
+    for (const auto& [node, r] : todo.questions)
+        ask(node, r);
+    if (todo.stopped)
+        todo.stopped->give_up.request_stop();
+    if (todo.poke)
+        todo.poke->post(todo.poke);
+    if (todo.resumes)
+        resume_queue::drain();
+}
+
+/// What is due is done, and the alarm set for what comes next. On the loop.
+inline void redlock_core::tick() noexcept
+{
+    errands todo;
+    std::shared_ptr<timer> alarm;
+    clock::time_point next;
+    {
+        const std::lock_guard lock{state_mutex_};
+        if (over_)
+            return;
+        const clock::time_point now = loop().now();
+        while (!agenda_.empty() && agenda_.begin()->first <= now) {
+            const redlock_due what = agenda_.begin()->second;
+            if (what.trace) {
+                unlist(*what.trace);
+                sweep(what.trace, todo);
+                continue;
+            }
+            unlist(*what.round);
+            time_out(*what.round);
+            if (decide(what.round, todo))
+                wake(*what.round, todo);
+        }
+        next = agenda_.empty() ? (clock::time_point::max)() : agenda_.begin()->first;
+        alarm_at_ = next;
+        alarm = alarm_;
+    }
+    todo.poke = nullptr;
+    if (next != (clock::time_point::max)())
+        alarm->arm(alarm, next);
+    run(todo);
+}
+
+inline void redlock_core::stop(const round_ptr& r) noexcept
+{
+    errands todo;
+    {
+        const std::lock_guard lock{state_mutex_};
+        r->stopped = true;
+        if (r->asked_all && r->end == verdict::open && decide(r, todo))
+            wake(*r, todo);
+    }
+    run(todo);
+}
+
+template <class Withdraw>
+void redlock_core::abandon(const round_ptr& r, Withdraw withdraw) noexcept
+{
+    errands todo;
+    {
+        const std::lock_guard lock{state_mutex_};
+        withdraw();
+        r->waiter = nullptr;
+        if (r->op == operation::acquire && r->end == verdict::yes)
+            give_back(r->trace, todo); // granted, but nobody has heard of it
+        if (r->op == operation::wait && r->end == verdict::open) {
+            r->end = verdict::yes;
+            todo.stopped = r;
+        }
+    }
+    run(todo);
+}
+
+inline void redlock_core::shut_down() noexcept
+{
+    std::vector<std::shared_ptr<core_event>> dropped; // their destructors may want the mutex
+    std::shared_ptr<timer> alarm;
+    std::shared_ptr<timer> poke;
+    redlock_agenda agenda;
+    {
+        const std::lock_guard lock{state_mutex_};
+        over_ = true;
+        alarm.swap(alarm_);
+        poke.swap(poke_);
+        for (auto& [when, what] : agenda_)
+            (what.round ? what.round->listed : what.trace->listed) = false;
+        agenda.swap(agenda_);
+    }
+    std::unique_lock lock{mutex_};
+    shut_ = true;
+    dropped = drop_coming();
+    wait_until_empty(lock);
+    lock.unlock();
+}
+
+} // namespace amux::detail
