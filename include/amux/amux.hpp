@@ -21,6 +21,7 @@
 #include <amux/loop_thread.hpp>
 #include <amux/threading.hpp>
 #include <amux/counting.hpp>
+#include <amux/tracing.hpp>
 #include <amux/snapshot.hpp>
 #include <amux/asyncmux.hpp>
 #include <amux/lock_backend.hpp>

@@ -53,6 +53,8 @@ template <lock_key Key = std::string, class Threading = multi_threaded,
           class Hash = typename detail::default_hash_of<Key>::hash,
           class Equal = typename detail::default_hash_of<Key>::equal>
 class asyncmux {
+    static_assert(detail::may_observe<typename Threading::observer, Key>,
+                  "the observer of this threading policy is for a mux with other keys");
     using core = detail::mux_core<Key, Threading, Hash, Equal>;
     using body = detail::mux_body<core>;
     template <class K>

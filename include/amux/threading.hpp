@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <type_traits>
 
 namespace amux {
 
@@ -76,6 +77,13 @@ template <class Observer>
 struct note_of<Observer> {
     using type = typename Observer::note;
 };
+
+/// An observer that follows `lock_observation::key` says by a type `key_type` what it takes it for.
+template <class Observer, class Key>
+inline constexpr bool may_observe = true;
+template <class Observer, class Key>
+    requires requires { typename Observer::key_type; }
+inline constexpr bool may_observe<Observer, Key> = std::is_same_v<typename Observer::key_type, Key>;
 
 /// No mutex at all; in debug builds it ends the program when a second thread comes.
 class thread_check {

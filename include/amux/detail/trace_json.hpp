@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <amux/clock.hpp>
+#include <amux/detail/trace_event.hpp>
+#include <amux/lock_mode.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace amux::detail {
+
+/// How many bytes of valid UTF-8 begin here; 0: what stands here is none. (RFC 3629)
+constexpr std::size_t utf8_length(std::string_view text) noexcept
+{
+    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned char first = byte(0);
+    if (first < 0x80)
+        return 1;
+    const std::size_t length = first < 0xC2   ? 0
+                               : first < 0xE0 ? 2
+                               : first < 0xF0 ? 3
+                               : first < 0xF5 ? 4
+                                              : 0;
+    if (length == 0 || text.size() < length)
+        return 0;
+    // Nothing longer than need be, no half of a UTF-16 pair, nothing beyond U+10FFFF.
+    const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (byte(1) < least || byte(1) > most)
+        return 0;
+    for (std::size_t i = 2; i != length; ++i) {
+        if ((byte(i) & 0xC0) != 0x80)
+            return 0;
+    }
+    return length;
+}
+
+/// Appends `text` as a string of JSON; bytes that are no UTF-8 become U+FFFD.
+inline void append_json(std::string& out, std::string_view text)
+{
+    constexpr std::string_view digits = "0123456789abcdef";
+    out += '"';
+    while (!text.empty()) {
+        const std::size_t length = utf8_length(text);
+        const char c = text.front();
+        if (length == 0)
+            out += "\\ufffd";
+        else if (c == '"' || c == '\\')
+            (out += '\\') += c;
+        else if (static_cast<unsigned char>(c) < 0x20)
+            ((out += "\\u00") += digits[static_cast<unsigned char>(c) >> 4]) += digits[c & 15];
+        else
+            out += text.substr(0, length);
+        text.remove_prefix((std::max)(length, std::size_t{1}));
+    }
+    out += '"';
+}
+
+/// Makes of events, in the order in which they were recorded, the trace events of Chrome.
+///
+/// A key, and the whole mux, is a track on which exclusive holds lie, and a counter of those who share it. Waits may
+/// overlap, and so may holds of several keys: those are asynchronous events.
+class trace_json {
+public:
+    trace_json(std::string_view mux_name, clock::time_point begin) : begin_{begin}
+    {
+        name_track("process_name", 0, mux_name);
+    }
+
+    void add(const trace_event& e)
+    {
+        switch (e.kind) {
+            case trace_kind::wait:
+                waits_[e.request] = {e.at, group_of(e), e.mode};
+                break;
+            case trace_kind::leave:
+                end_wait(e, "given up");
+                break;
+            case trace_kind::grant:
+                end_wait(e, "granted");
+                begin_hold(e);
+                break;
+            case trace_kind::downgrade:
+                downgrade(e);
+                break;
+            case trace_kind::release:
+                end_hold(e, "released");
+                break;
+        }
+    }
+
+    /// The document. What has not ended yet is drawn until `end`.
+    std::string finish(clock::time_point end, std::size_t dropped) &&
+    {
+        for (auto& [name, t] : tracks_) {
+            if (t.exclusive)
+                complete(t, *t.exclusive, end, "still held");
+        }
+        for (const auto& [set, s] : sets_)
+            spread("hold", s, end, "still held");
+        for (const auto& [request, w] : waits_)
+            spread("wait", w, end, "still waiting");
+        return "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"dropped\":" + std::to_string(dropped) +
+               "},\"traceEvents\":[\n" + events_ + "\n]}\n";
+    }
+
+private:
+    struct track {
+        std::size_t number;
+        std::string name;
+        std::optional<clock::time_point> exclusive; // held so since then
+        std::size_t sharers = 0;
+    };
+    /// Something that may overlap with its like.
+    struct span {
+        clock::time_point since;
+        std::string name;
+        lock_mode mode;
+    };
+
+    static bool is_set(const trace_event& e) noexcept { return !e.whole && e.keys > 1; }
+
+    /// What it is about, for people.
+    std::string name_of(const trace_event& e)
+    {
+        if (e.whole)
+            return "the whole mux";
+        if (e.keys > 1)
+            return std::to_string(e.keys) + " keys";
+        if (e.length == trace_event::unsaid)
+            return "key #" +
+                   std::to_string(unsaid_.try_emplace(e.thing, unsaid_.size() + 1).first->second);
+        const std::string_view text{e.text.data(), e.length};
+        return text.empty() ? "(empty)" : std::string{text};
+    }
+    std::string group_of(const trace_event& e) { return name_of(e) + ": waiting"; }
+
+    track& track_of(const trace_event& e)
+    {
+        std::string name = name_of(e);
+        const auto [at, is_new] = tracks_.try_emplace((e.whole ? 'w' : 'k') + name);
+        track& t = at->second;
+        if (is_new) {
+            t.number = tracks_.size();
+            name_track("thread_name", t.number, name);
+            t.name = std::move(name);
+        }
+        return t;
+    }
+
+    void begin_hold(const trace_event& e)
+    {
+        if (is_set(e)) {
+            sets_[e.thing] = {e.at, name_of(e), e.mode};
+            return;
+        }
+        track& t = track_of(e);
+        if (e.mode == lock_mode::exclusive)
+            t.exclusive = e.at;
+        else
+            share(t, e.at, t.sharers + 1);
+    }
+
+    /// Of what was held before the trace began, nothing is known.
+    void end_hold(const trace_event& e, const char* how)
+    {
+        if (is_set(e)) {
+            if (const auto held = sets_.find(e.thing); held != sets_.end()) {
+                spread("hold", held->second, e.at, how);
+                sets_.erase(held);
+            }
+            return;
+        }
+        track& t = track_of(e);
+        if (e.mode == lock_mode::exclusive && t.exclusive) {
+            complete(t, *t.exclusive, e.at, how);
+            t.exclusive.reset();
+        } else if (e.mode == lock_mode::shared && t.sharers != 0) {
+            share(t, e.at, t.sharers - 1);
+        }
+    }
+
+    void downgrade(trace_event e)
+    {
+        e.mode = lock_mode::exclusive;
+        end_hold(e, "downgraded");
+        e.mode = lock_mode::shared;
+        begin_hold(e);
+    }
+
+    void end_wait(const trace_event& e, const char* how)
+    {
+        if (const auto begun = waits_.find(e.request); begun != waits_.end()) {
+            spread("wait", begun->second, e.at, how);
+            waits_.erase(begun);
+        }
+    }
+
+    // The document -----------------------------------------------------------------------------------------------------
+
+    /// The beginning of an event: `"key":` and so on may follow.
+    std::string& event(const char* phase, std::size_t number)
+    {
+        if (!events_.empty())
+            events_ += ",\n";
+        return ((events_ += "{\"ph\":\"") += phase) +=
+               "\",\"pid\":1,\"tid\":" + std::to_string(number);
+    }
+    void name_track(const char* what, std::size_t number, std::string_view name)
+    {
+        (event("M", number) += ",\"name\":\"") += what;
+        append_json(events_ += "\",\"args\":{\"name\":", name);
+        events_ += "}}";
+    }
+
+    static void append_time(std::string& out, const char* name, clock::duration d)
+    {
+        const auto ns = d.count();
+        const std::string rest = std::to_string(1000 + ns % 1000); // microseconds, with a fraction
+        (((out += name) += std::to_string(ns / 1000)) += '.') += rest.substr(1);
+    }
+
+    void complete(const track& t, clock::time_point since, clock::time_point until, const char* how)
+    {
+        std::string& out = event("X", t.number);
+        append_time(out, ",\"ts\":", since - begin_);
+        append_time(out, ",\"dur\":", until - since);
+        ((out += R"(,"cat":"hold","name":"exclusive","args":{"end":")") += how) += "\"}}";
+    }
+    void share(track& t, clock::time_point at, std::size_t sharers)
+    {
+        t.sharers = sharers;
+        std::string& out = event("C", t.number);
+        append_time(out, ",\"ts\":", at - begin_);
+        append_json(out += ",\"name\":", t.name + ": shared by");
+        out += ",\"args\":{\"holders\":" + std::to_string(sharers) + "}}";
+    }
+    void spread(const char* category, const span& s, clock::time_point until, const char* how)
+    {
+        const std::string id = std::to_string(++spans_);
+        const auto mark = [&](const char* phase, clock::time_point at) {
+            std::string& out = event(phase, 0);
+            append_time(out, ",\"ts\":", at - begin_);
+            ((out += ",\"cat\":\"") += category) += "\",\"id\":" + id;
+            append_json(out += ",\"name\":", s.name);
+            (((out += ",\"args\":{\"mode\":\"") += to_string(s.mode)) += "\",\"end\":\"") += how;
+            out += "\"}}";
+        };
+        mark("b", s.since);
+        mark("e", until);
+    }
+
+    const clock::time_point begin_;
+    std::string events_;
+    std::map<std::string, track> tracks_;
+    std::map<const void*, span> waits_; // by request
+    std::map<const void*, span> sets_; // held
+    std::map<const void*, std::size_t> unsaid_; // keys without a text
+    std::size_t spans_ = 0;
+};
+
+} // namespace amux::detail
