@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -30,6 +31,7 @@ namespace {
 /// A request of a server that nobody knows.
 struct request {
     std::string account;
+    std::string_view text() const { return account; }
 };
 
 std::string account_of(const request& r)
@@ -53,6 +55,9 @@ std::optional<std::string> unless_reading(const request& r)
 
 // g++ 12 destroys twice what is braced inside a co_await expression.
 static_assert(std::is_trivially_copyable_v<amux::web_lock_options>);
+// Whoever moved it out would leave a hold that knows nothing of its lease.
+static_assert(
+    std::is_same_v<decltype(std::declval<web_hold&>().lease()), const amux::acquired_lock*>);
 
 template <class Lock>
 asked<web_hold> begin(lease_bench& b, const Lock& lock, std::string account,
@@ -74,6 +79,10 @@ void say_conflict(amux::web_answer& a, amux::web_refusal why, const std::excepti
     told_by_hook = cause ? support::error_text(cause) : "nothing was thrown";
     if (why == amux::web_refusal::busy)
         a = {409, "text/plain", "later", 7s};
+}
+void say_422(amux::web_answer& a, amux::web_refusal /*why*/, const std::exception_ptr& /*cause*/)
+{
+    a.status = 422;
 }
 
 } // namespace
@@ -164,19 +173,38 @@ TEST_CASE("web: a wait that takes too long is answered with 503", "[web]")
     REQUIRE(second.state() == "done");
     REQUIRE_FALSE(second.value());
     CHECK(status_line(second.value().answer()) == "503 retry 1");
+    CHECK(second.value().answer().body.find("Other requests") != std::string::npos);
     CHECK(first.value().is_held());
 }
 
 TEST_CASE("web: a store in trouble is answered with 503", "[web]")
 {
     lease_bench b;
+    const auto kind =
+        GENERATE(amux::backend_error_kind::permanent, amux::backend_error_kind::not_applied);
+    const bool passes = kind != amux::backend_error_kind::permanent;
     const auto lock =
         hold_for_request(b.locks, account_of, {.wait = false, .on_refusal = &say_conflict});
-    b.store.next(operation::acquire, course::fails(amux::backend_error_kind::permanent));
+    b.store.next(operation::acquire, course::fails(kind));
     auto first = begin(b, lock, "7");
     REQUIRE_FALSE(first.value());
-    CHECK(status_line(first.value().answer()) == "503 retry 1");
+    CHECK(status_line(first.value().answer()) == (passes ? "503 retry 1" : "503 retry 0"));
     CHECK(told_by_hook.find("payments:7") != std::string::npos);
+}
+
+TEST_CASE("web: who waits while the store is in trouble is told of that, not of others", "[web]")
+{
+    lease_bench b;
+    const auto lock = hold_for_request(b.locks, account_of, {.lease = {.max_wait = 2s}});
+    b.store.always(operation::acquire, course::fails(amux::backend_error_kind::not_applied));
+    auto first = begin(b, lock, "7");
+    auto behind = begin(b, lock, "7"); // asks nothing, while the first does
+    b.pass_slowly(3s);
+    for (auto* one : {&first, &behind}) {
+        REQUIRE(one->state() == "done");
+        CHECK(status_line(one->value().answer()) == "503 retry 1");
+        CHECK(one->value().answer().body.find("The store of locks") != std::string::npos);
+    }
 }
 
 TEST_CASE("web: a key function that throws or gives nothing is answered with 400", "[web]")
@@ -189,6 +217,26 @@ TEST_CASE("web: a key function that throws or gives nothing is answered with 400
     CHECK(status_line(first.value().answer()) == "400 retry 0");
     CHECK(b.store.calls().empty());
     CHECK_THROWS_AS(hold_for_request(b.locks, ""), std::invalid_argument);
+}
+
+TEST_CASE("web: a key function gives any text, and may be a pointer to a member", "[web]")
+{
+    lease_bench b;
+    const request r{"7"};
+    const auto key_of = [&](auto key_function) {
+        auto first = b.ask(hold_for_request(b.locks, key_function).begin(r));
+        b.pass();
+        const amux::acquired_lock* const lease = first.value().lease();
+        return first.value() ? lease ? lease->key() : "no lock" : "refused";
+    };
+    CHECK(key_of(&request::account) == "7");
+    CHECK(key_of(&request::text) == "7");
+    CHECK(key_of([](const request& q) { return q.text(); }) == "7");
+    CHECK(key_of([](request q) { return q.account; }) == "7");
+    CHECK(key_of([](const request&) { return "8"; }) == "8");
+    CHECK(key_of([](const request&) { return static_cast<const char*>(nullptr); }) == "refused");
+    CHECK(key_of([](const request& q) { return std::optional{q.text()}; }) == "7");
+    CHECK(key_of([](const request&) { return std::optional<std::string_view>{}; }) == "no lock");
 }
 
 TEST_CASE("web: a request that needs no lock runs without one", "[web]")
@@ -334,10 +382,21 @@ TEST_CASE("web: what a client is told can be changed", "[web]")
     CHECK(told_by_hook == "nothing was thrown");
 }
 
-TEST_CASE("web: options of the lease that cannot be are an error of the program", "[web]")
+TEST_CASE("web: the document says the status that was put in its place", "[web]")
 {
     lease_bench b;
-    const auto lock = hold_for_request(b.locks, "one", {.lease = {.ttl = 1ms}});
+    const auto lock = hold_for_request(b.locks, strict, {.on_refusal = &say_422});
     auto first = begin(b, lock, "");
-    CHECK(first.state() == "invalid");
+    CHECK(first.value().answer().status == 422);
+    CHECK(first.value().answer().body.find("\"status\":422") != std::string::npos);
+}
+
+TEST_CASE("web: options of the lease that cannot be are told before any request comes", "[web]")
+{
+    lease_bench b;
+    CHECK_THROWS_AS(hold_for_request(b.locks, "one", {.lease = {.ttl = 1ms}}),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(hold_for_request(b.locks, account_of, {.lease = {.max_wait = -1ms}}),
+                    std::invalid_argument);
+    CHECK(b.store.calls().empty());
 }

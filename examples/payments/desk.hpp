@@ -14,7 +14,7 @@
 /// so that it shows whether two for one account were ever handled at a time.
 class desk {
 public:
-    void begins(const std::string& account, amux::acquired_lock* lease)
+    void begins(const std::string& account, const amux::acquired_lock* lease)
     {
         const auto fence = lease ? lease->fence().value_or(0) : 0;
         line("begins", account, fence);

@@ -97,7 +97,7 @@ public:
     /// Returns: the new `valid_until()`.
     /// Throws: `lock_ended_error` when the lease is over; `backend_error` when the backend is in trouble, and the lease is
     /// held until the smaller of what it was and what this asked for; `std::invalid_argument` for a bad ttl.
-    task<clock::time_point> extend(std::optional<std::chrono::milliseconds> ttl = {})
+    task<clock::time_point> extend(std::optional<std::chrono::milliseconds> ttl = {}) const
     {
         return detail::extend_call(shared(), ttl);
     }
@@ -108,7 +108,7 @@ public:
     /// in flight share its answer.
     /// Throws: `backend_error` when the backend is in trouble: belief is over all the same, and the release is tried again
     /// in the background.
-    task<bool> release()
+    task<bool> release() const
     {
         const bool open = shared()->begin_release();
         return detail::release_call(lease_, open);

@@ -273,6 +273,9 @@ public:
     /// Afterwards the lock may be destroyed, once its handles are.
     task<bool> drain(milliseconds timeout) { return detail::drain_call(core_, timeout); }
 
+    /// Throws: `std::invalid_argument` when `acquire` would, for any key: for those who keep options for later.
+    void require(const acquire_options& options) const { detail::require_options(terms(options)); }
+
 private:
     detail::lease_terms terms(const acquire_options& o) const
     {

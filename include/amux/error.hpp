@@ -88,18 +88,24 @@ class lock_wait_timeout_error : public lock_error {
 public:
     /// What `acquire` throws.
     lock_wait_timeout_error(const std::string& message, std::string key,
-                            std::chrono::milliseconds waited)
-        : lock_error{message}, key_{std::move(key)}, waited_{waited}
+                            std::chrono::milliseconds waited, bool store_in_trouble = false)
+        : lock_error{message},
+          key_{std::move(key)},
+          waited_{waited},
+          store_in_trouble_{store_in_trouble}
     {}
 
     /// The key that was asked for.
     const std::string& key() const noexcept { return key_; }
     /// How long the call has really waited.
     std::chrono::milliseconds waited() const noexcept { return waited_; }
+    /// Whether the store was in trouble when it was asked last: nobody may have held the lease.
+    bool store_in_trouble() const noexcept { return store_in_trouble_; }
 
 private:
     std::string key_;
     std::chrono::milliseconds waited_;
+    bool store_in_trouble_;
 };
 
 /// A lease is over: what was asked of it, or was done under it, is not covered by the lock.

@@ -97,8 +97,12 @@ inline std::string_view title_of(int status) noexcept
             return "Bad Request";
         case 409:
             return "Conflict";
+        case 422:
+            return "Unprocessable Content";
         case 423:
             return "Locked";
+        case 429:
+            return "Too Many Requests";
         case 500:
             return "Internal Server Error";
         case 503:
@@ -108,20 +112,39 @@ inline std::string_view title_of(int status) noexcept
     }
 }
 
+/// Nothing in it comes from outside, so nothing needs to be escaped.
+inline std::string problem_document(int status, std::string_view detail)
+{
+    std::string body;
+    body.append("{\"title\":\"").append(title_of(status));
+    body.append("\",\"status\":").append(std::to_string(status));
+    body.append(",\"detail\":\"").append(detail).append("\"}\n");
+    return body;
+}
+
+/// Whether it makes sense to come again soon.
+inline bool may_pass(web_refusal why, const std::exception_ptr& cause) noexcept
+{
+    if (why == web_refusal::store_trouble)
+        return !cause || kind_of(cause) != backend_error_kind::permanent;
+    return why != web_refusal::bad_key && why != web_refusal::lost;
+}
+
 inline web_answer answer_to(web_refusal why, const web_lock_options& options,
                             const std::exception_ptr& cause)
 {
     const web_words words = words_of(why, options.busy_status);
+    const std::string body = problem_document(words.status, words.detail);
     web_answer a;
     a.status = words.status;
-    // Nothing in it comes from outside, so nothing needs to be escaped.
-    a.body.append("{\"title\":\"").append(title_of(words.status));
-    a.body.append("\",\"status\":").append(std::to_string(words.status));
-    a.body.append(",\"detail\":\"").append(words.detail).append("\"}\n");
-    if (why != web_refusal::bad_key && why != web_refusal::lost)
+    a.body = body;
+    if (may_pass(why, cause))
         a.retry_after = options.retry_after;
-    if (options.on_refusal)
-        options.on_refusal(a, why, cause);
+    if (!options.on_refusal)
+        return a;
+    options.on_refusal(a, why, cause);
+    if (a.status != words.status && a.body == body)
+        a.body = problem_document(a.status, words.detail); // it says the status too
     return a;
 }
 
@@ -153,8 +176,8 @@ public:
     /// What to answer instead. Requires: `!*this`.
     const web_answer& answer() const noexcept { return *answer_; }
 
-    /// The lease; null when there is none: refused, unlocked, given back.
-    acquired_lock* lease() noexcept { return lease_ ? &*lease_ : nullptr; }
+    /// The lease; null when there is none: refused, unlocked, given back. It cannot be moved away from its request.
+    const acquired_lock* lease() const noexcept { return lease_ ? &*lease_ : nullptr; }
     /// Whether the lease is held at this moment, as far as its holder can know.
     bool is_held() const noexcept { return lease_ && lease_->is_held(); }
     /// Stops when the lease is lost; with `release_on_close` also when the client has gone.
@@ -214,8 +237,8 @@ task<web_hold> begin_request(Locks& locks, std::string key, web_lock_options opt
     } catch (const lock_cancelled_error&) {
         why = web_refusal::disconnected;
         cause = std::current_exception();
-    } catch (const lock_wait_timeout_error&) {
-        why = web_refusal::timed_out;
+    } catch (const lock_wait_timeout_error& e) {
+        why = e.store_in_trouble() ? web_refusal::store_trouble : web_refusal::timed_out;
         cause = std::current_exception();
     } catch (const lock_closed_error&) {
         why = web_refusal::closing;
@@ -239,8 +262,49 @@ inline task<web_hold> begun(web_hold h)
 }
 
 template <class T>
-concept request_key =
-    std::convertible_to<T, std::string> || std::same_as<T, std::optional<std::string>>;
+concept text = std::convertible_to<T, std::string_view> || std::convertible_to<T, std::string>;
+
+/// What a key function may give; of what can be null, null is no text.
+template <class T>
+concept request_key = text<T> || requires(T given) {
+    static_cast<bool>(given);
+    { *given } -> text;
+};
+
+template <text T>
+std::string text_of(const T& given)
+{
+    if constexpr (std::is_pointer_v<T>) {
+        if (!given)
+            return {};
+    }
+    if constexpr (std::convertible_to<const T&, std::string_view>)
+        return std::string{static_cast<std::string_view>(given)};
+    else
+        return static_cast<std::string>(given);
+}
+
+/// None: the request needs no lock.
+template <request_key T>
+std::optional<std::string> key_from(const T& given)
+{
+    if constexpr (text<T>)
+        return text_of(given);
+    else
+        return given ? std::optional<std::string>{text_of(*given)} : std::nullopt;
+}
+
+/// As `std::invoke`, whose header is a heavy one.
+template <class KeyOf, class Request>
+decltype(auto) key_of_request(const KeyOf& key_of, const Request& request)
+{
+    if constexpr (std::is_member_object_pointer_v<KeyOf>)
+        return (request.*key_of);
+    else if constexpr (std::is_member_function_pointer_v<KeyOf>)
+        return (request.*key_of)();
+    else
+        return key_of(request);
+}
 
 /// A key given by itself stands for a function that gives it.
 struct fixed_key {
@@ -260,20 +324,26 @@ public:
     /// For `hold_for_request`.
     request_lock(Locks& locks, KeyOf key_of, const web_lock_options& options)
         : locks_{&locks}, key_of_{std::move(key_of)}, options_{options}
-    {}
+    {
+        locks.require(options.lease);
+    }
 
     /// Takes the lease for a request, which is looked at in this call only.
     ///
     /// `closed` stops when the client has gone, on any thread: the request leaves the line.
-    /// Resumes: as `acquire` does. Throws: `std::invalid_argument` when the options cannot be.
+    /// Resumes: as `acquire` does.
     template <class Request>
-        requires detail::request_key<
-            std::remove_cvref_t<std::invoke_result_t<const KeyOf&, const Request&>>>
     task<web_hold> begin(const Request& request, std::stop_token closed = {}) const
     {
+        static_assert(
+            std::invocable<const KeyOf&, const Request&>,
+            "the key function takes the server's request, by value or by const reference");
+        static_assert(detail::request_key<
+                          std::remove_cvref_t<std::invoke_result_t<const KeyOf&, const Request&>>>,
+                      "the key function gives a text, or a std::optional of one");
         std::optional<std::string> key;
         try {
-            key = key_of_(request);
+            key = detail::key_from(detail::key_of_request(key_of_, request));
         } catch (...) {
             return refused(std::current_exception());
         }
@@ -297,8 +367,9 @@ private:
 
 /// A lock for the requests of a route: `hold_for_request(locks, account_of, {.lease = {.ttl = 10s}})`.
 ///
-/// `key_of` is given the server's request, and gives its key; or, as `std::optional<std::string>`, none for a request that
-/// needs no lock. Several threads may call it at a time. What it throws, and an empty key, is answered with 400.
+/// `key_of` is given the server's request, and gives its key as text; or, as `std::optional` of one, none for a request that
+/// needs no lock. A pointer to a member will do. Several threads may call it at a time. What it throws, and an empty key,
+/// is answered with 400. Throws: `std::invalid_argument` when the options of the lease cannot be.
 template <class Locks, class KeyOf>
     requires(!std::convertible_to<KeyOf, std::string_view>)
 request_lock<Locks, KeyOf> hold_for_request(Locks& locks, KeyOf key_of,
@@ -306,7 +377,7 @@ request_lock<Locks, KeyOf> hold_for_request(Locks& locks, KeyOf key_of,
 {
     return {locks, std::move(key_of), options};
 }
-/// The same key for every request. Throws: `std::invalid_argument` for an empty one.
+/// The same key for every request. Throws: `std::invalid_argument` for an empty one, too.
 template <class Locks>
 request_lock<Locks, detail::fixed_key> hold_for_request(Locks& locks, std::string_view key,
                                                         const web_lock_options& options = {})

@@ -119,14 +119,15 @@ private:
     {
         return std::chrono::duration_cast<milliseconds>(core_.now() - begun_);
     }
-    [[noreturn]] void throw_timeout() const
+    [[noreturn]] void throw_timeout(bool store_in_trouble) const
     {
         std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
         if (hangs_)
             text += "; the store has not answered";
         if (!trouble_text_.empty())
             text += "; last trouble of the store: " + trouble_text_;
-        throw lock_wait_timeout_error{lock_message(text, {}, key_), key_, waited()};
+        throw lock_wait_timeout_error{lock_message(text, {}, key_), key_, waited(),
+                                      store_in_trouble};
     }
     void note(lock_event about, std::exception_ptr trouble);
 
@@ -287,14 +288,14 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
     hint watch;
     for (;;) {
         throw_if_over();
+        lock_core::line& line = place.line();
         // No question whose answer would not be waited for.
         if (!one_attempt() && core_.now() >= deadline_)
-            throw_timeout();
-        lock_core::line& line = place.line();
+            throw_timeout(line.in_trouble);
         // Whoever stands ahead, or holds it in this process, tells us; nobody asks the store meanwhile.
         if (!place.leads() || !line.held.empty()) {
             if (co_await place.news.wait(deadline_, stop_) == reason::deadline)
-                throw_timeout();
+                throw_timeout(line.in_trouble);
             continue;
         }
         // Whoever leads stays away then, also when the one who led before has given up.
@@ -307,6 +308,7 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
             continue;
         }
         auto held = co_await ask_once(one_attempt() ? never : deadline_);
+        line.in_trouble = trouble_ != nullptr || hangs_;
         if (held) {
             ++line.turns;
             co_return std::move(held);
@@ -314,7 +316,7 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
         if (trouble_ && !insists && (permanent_ || one_attempt()))
             std::rethrow_exception(trouble_);
         if (core_.now() >= deadline_)
-            throw_timeout();
+            throw_timeout(line.in_trouble);
         if (!trouble_)
             line.turns = 0; // another process has it
         co_await wait_until_maybe_free(place.news, watch);

@@ -22,9 +22,9 @@ inline void require_key(const std::string& key)
         throw std::invalid_argument{"amux: the key of a lease must not be empty"};
 }
 
-inline void require_terms(const lease_terms& t, const std::string& key)
+/// Requires what is right for any key; one that is known is named.
+inline void require_options(const lease_terms& t, const std::string& key = {})
 {
-    require_key(key);
     require_ttl(t.ttl, key);
     const auto require = [&key](bool good, const char* what) {
         if (!good)
@@ -37,6 +37,12 @@ inline void require_terms(const lease_terms& t, const std::string& key)
     require(!t.renew_interval || *t.renew_interval > zero, "renew_interval must be above zero");
     require(!t.max_hold || *t.max_hold > zero, "max_hold must be above zero");
     require(t.stop_margin >= zero, "stop_margin must not be negative");
+}
+
+inline void require_terms(const lease_terms& t, const std::string& key)
+{
+    require_key(key);
+    require_options(t, key);
 }
 
 inline task<std::optional<acquired_lock>> acquire_on_loop(std::shared_ptr<lock_core> core,

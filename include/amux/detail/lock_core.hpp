@@ -40,6 +40,7 @@ public:
         wake_list waiting;
         std::vector<std::shared_ptr<lease>> held;
         unsigned turns = 0; // grants in a row to this line
+        bool in_trouble = false; // the store, when it was asked last
         clock::time_point
             away{}; // until then it stays away, so that other processes get their turn
         bool unused() const noexcept { return waiting.empty() && held.empty(); }
