@@ -305,6 +305,25 @@ TEST_CASE("asio cancellation: a lock or a timer, whichever comes first; the lock
     CHECK(mux.tracked_keys() == 0);
 }
 
+#if AMUX_ASIO_VERSION >= 103100
+TEST_CASE("asio cancellation: cancel_after ends the wait, and spares a lock that came in time",
+          "[asio][cancellation]")
+{
+    const auto work = [](mux_type& m, guard_type& g) -> asio::awaitable<void> {
+        asio::steady_timer timer{co_await asio::this_coro::executor};
+        auto token = asio::cancel_after(timer, 5ms, asio::use_awaitable);
+        g = co_await m.lock("k")(token);
+    };
+    mux_type mux;
+    asio::io_context io;
+    guard_type got;
+    support::run(io, work(mux, got));
+    CHECK(got.owns_lock());
+    CHECK_THROWS_AS(support::run(io, work(mux, got)), amux::lock_cancelled_error);
+    CHECK(mux.tracked_keys() == 1);
+}
+#endif
+
 TEST_CASE("asio cancellation: of a group of locks each is in the result, or was never taken",
           "[asio][cancellation]")
 {

@@ -262,6 +262,20 @@ TEST_CASE("asio: an operation that waits keeps run from returning", "[asio]")
     CHECK(t.value.owns_lock());
 }
 
+TEST_CASE("asio: a handler without an executor is called on a thread of Asio", "[asio]")
+{
+    mux_type mux;
+    const auto where = std::make_shared<std::promise<std::thread::id>>();
+    {
+        const auto guard = mux.try_lock("k");
+        amux::async_lock(mux, "k", [where](const std::exception_ptr&, guard_type g) {
+            g.unlock();
+            where->set_value(std::this_thread::get_id());
+        });
+    }
+    CHECK(where->get_future().get() != std::this_thread::get_id());
+}
+
 TEST_CASE("asio: an executor that tells nobody of its context will do", "[asio]")
 {
     mux_type mux{{.max_waiters = 1}};

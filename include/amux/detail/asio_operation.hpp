@@ -16,6 +16,7 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/post.hpp>
 #include <asio/recycling_allocator.hpp>
+#include <asio/system_executor.hpp>
 #else
 #include <boost/asio/associated_allocator.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>
@@ -24,6 +25,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/recycling_allocator.hpp>
+#include <boost/asio/system_executor.hpp>
 #endif
 
 #include <coroutine>
@@ -191,8 +193,15 @@ private:
     Awaiter awaiter_;
 };
 
+/// Where a handler is called. One that says nothing is called by Asio's own threads: newer versions would call it in the
+/// place, which may be inside `unlock()`.
 template <class Handler>
-using asio_executor_of = asio::associated_executor_t<Handler>;
+using asio_executor_of = asio::associated_executor_t<Handler, asio::system_executor>;
+template <class Handler>
+asio_executor_of<Handler> asio_executor(const Handler& handler)
+{
+    return asio::get_associated_executor(handler, asio::system_executor{});
+}
 
 template <class Work, class Handler>
 class asio_operation<Work, Handler>::promise_type final
@@ -208,9 +217,9 @@ class asio_operation<Work, Handler>::promise_type final
 
 public:
     promise_type(Work& work, Handler& handler, bool& ended)
-        : place_base{asio::get_associated_executor(handler)},
+        : place_base{asio_executor(handler)},
           handler_{std::move(handler)},
-          guard_{asio::get_associated_executor(handler_)},
+          guard_{asio_executor(handler_)},
           ended_at_once_{&ended}
     {
         if constexpr (!std::is_void_v<stopper>) {
