@@ -56,7 +56,7 @@ inline verdict count_votes(const node_answers& all) noexcept
 }
 
 /// Of the nodes, how many name this token.
-inline std::size_t holders(const node_answers& all, const std::string& token) noexcept
+inline std::size_t count_naming(const node_answers& all, const std::string& token) noexcept
 {
     return static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(),
@@ -68,7 +68,7 @@ inline const std::string* leading_token(const node_answers& all) noexcept
 {
     const std::string* leader = nullptr;
     for (const node_answer& a : all) {
-        if (a.info && (!leader || holders(all, a.info->token) > holders(all, *leader)))
+        if (a.info && (!leader || count_naming(all, a.info->token) > count_naming(all, *leader)))
             leader = &a.info->token;
     }
     return leader;
@@ -79,7 +79,7 @@ inline verdict count_tokens(const node_answers& all) noexcept
 {
     const std::size_t majority = majority_of(all.size());
     const std::string* const leader = leading_token(all);
-    const std::size_t most = leader ? holders(all, *leader) : 0;
+    const std::size_t most = leader ? count_naming(all, *leader) : 0;
     if (most >= majority)
         return verdict::yes;
     const std::size_t pending = votes(all, node_vote::pending);
