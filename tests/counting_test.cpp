@@ -7,6 +7,7 @@
 
 #include <amux/asyncmux.hpp>
 #include <amux/counting.hpp>
+#include <amux/manual_event_loop.hpp>
 
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -143,9 +144,14 @@ TEST_CASE("counting: closed, destroyed and timed out are waits given up", "[coun
         request destroyed{mux.lock("a")};
     }
     CHECK(mux.observer().counts().waits_given_up == 1);
+    amux::manual_event_loop loop;
+    request timed_out{mux.try_lock_for("a", 1s), {&loop}};
+    loop.advance(1s);
+    loop.run_ready();
+    CHECK(mux.observer().counts().waits_given_up == 2);
     request closed{mux.lock_all("a", "b")};
     mux.close();
-    CHECK(mux.observer().counts().waits_given_up == 2);
+    CHECK(mux.observer().counts().waits_given_up == 3);
     CHECK(mux.observer().counts().waiting() == 0);
 }
 
@@ -161,6 +167,19 @@ TEST_CASE("counting: the observer that was there before is told as well", "[coun
     b.unlock();
     CHECK(mux.observer().told == 6); // two waits, two grants, two releases
     CHECK(mux.observer().counts().waits_given_up == 1);
+}
+
+TEST_CASE("counting: a mux counts from its first lock on", "[counting]")
+{
+    // [use]
+    amux::asyncmux<std::string, amux::counting<>> accounts;
+    const bool free = accounts.try_lock("ann").owns_lock();
+    const amux::mux_counts c = accounts.observer().counts();
+    // [/use]
+    CHECK(free);
+    CHECK(c.grants_at_once == 1);
+    CHECK(c.releases == 1);
+    CHECK(amux::asyncmux<int, amux::counting<>>{}.observer().counts().grants_at_once == 0);
 }
 
 TEST_CASE("counting: allocates nothing", "[counting]")

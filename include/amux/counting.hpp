@@ -5,9 +5,10 @@
 #include <amux/metric.hpp>
 #include <amux/threading.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace amux {
@@ -44,10 +45,25 @@ struct mux_counts {
     std::array<metric, 9> metrics() const noexcept;
 };
 
+namespace detail {
+
+/// A number for each thread, from 1 on.
+inline unsigned thread_number() noexcept
+{
+    static constinit std::atomic<unsigned> last{0};
+    static constinit thread_local unsigned mine = 0;
+    if (mine == 0) [[unlikely]]
+        mine = last.fetch_add(1, std::memory_order_relaxed) + 1;
+    return mine;
+}
+
+} // namespace detail
+
 /// The threading policy `Threading` with an observer that counts: `mux.observer().counts()` gives a `mux_counts`.
 ///
 /// It reads `Clock` (a `now()` that gives an `amux::clock::time_point`) when a wait begins and when it ends, and never
-/// allocates. An observer that `Threading` has already is called too.
+/// allocates. It adds 512 bytes to a mux, 56 to one for a single thread. An observer that `Threading` has already is
+/// called too.
 template <class Threading = multi_threaded, class Clock = clock>
 struct counting : Threading {
     static_assert(
@@ -72,64 +88,82 @@ struct counting : Threading {
         void on_wait(const lock_observation& o) noexcept
         {
             static_cast<note*>(o.note)->since = Clock::now();
-            add(waits_, 1);
+            add(mine().waits, 1);
             base::on_wait(o);
         }
         /// For the mux.
         void on_leave(const lock_observation& o) noexcept
         {
-            add(given_up_, 1);
-            end_wait(*static_cast<const note*>(o.note));
+            stripe& s = mine();
+            add(s.given_up, 1);
+            end_wait(s, *static_cast<const note*>(o.note));
             if constexpr (requires(base& b) { b.on_leave(o); })
                 base::on_leave(o);
         }
         /// For the mux.
         void on_grant(const lock_observation& o) noexcept
         {
+            stripe& s = mine();
             if (o.note) {
-                add(after_wait_, 1);
-                end_wait(*static_cast<const note*>(o.note));
+                add(s.after_wait, 1);
+                end_wait(s, *static_cast<const note*>(o.note));
             } else {
-                add(at_once_, 1);
+                add(s.at_once, 1);
             }
             base::on_grant(o);
         }
         /// For the mux.
         void on_release(const lock_observation& o) noexcept
         {
-            add(releases_, 1);
+            add(mine().releases, 1);
             base::on_release(o);
         }
 
     private:
-        // Locks on different keys are counted by several threads at a time, so relaxed atomics; no figure guards another.
         using number = typename Threading::template atomic<std::uint64_t>;
 
+        // Locks on different keys are counted by several threads at a time: so atomics, relaxed, since no figure guards
+        // another; and so that threads share no line of the cache for it, each counts in a stripe of its own if it can.
+        static constexpr std::size_t stripes = (std::min)(Threading::shards, std::size_t{8});
+        struct alignas(stripes == 1 ? alignof(number) : 64) stripe {
+            number at_once{0};
+            number after_wait{0};
+            number waits{0};
+            number given_up{0};
+            number releases{0};
+            number total_wait{0}; // in nanoseconds
+            number longest_wait{0};
+        };
+
+        stripe& mine() noexcept
+        {
+            if constexpr (stripes == 1)
+                return stripes_[0];
+            else
+                return stripes_[detail::thread_number() % stripes];
+        }
         static void add(number& to, std::uint64_t n) noexcept
         {
             to.fetch_add(n, std::memory_order_relaxed);
         }
-        static std::uint64_t read(const number& n) noexcept
-        {
-            return n.load(std::memory_order_relaxed);
-        }
-        void end_wait(const note& begun) noexcept
+        static void end_wait(stripe& s, const note& begun) noexcept
         {
             const auto waited = static_cast<std::uint64_t>((Clock::now() - begun.since).count());
-            add(total_, waited);
-            std::uint64_t longest = read(longest_);
-            while (waited > longest &&
-                   !longest_.compare_exchange_weak(longest, waited, std::memory_order_relaxed)) {
+            add(s.total_wait, waited);
+            std::uint64_t longest = s.longest_wait.load(std::memory_order_relaxed);
+            while (waited > longest && !s.longest_wait.compare_exchange_weak(
+                                           longest, waited, std::memory_order_relaxed)) {
             }
         }
+        std::uint64_t sum_of(number stripe::* which) const noexcept
+        {
+            std::uint64_t sum = 0;
+            for (const stripe& s : stripes_)
+                sum += (s.*which).load(std::memory_order_relaxed);
+            return sum;
+        }
 
-        number at_once_{0};
-        number after_wait_{0};
-        number waits_{0};
-        number given_up_{0};
-        number releases_{0};
-        number total_{0}; // in nanoseconds
-        number longest_{0};
+        std::array<stripe, stripes> stripes_;
     };
 };
 
@@ -162,13 +196,15 @@ mux_counts counting<Threading, Clock>::observer::counts() const noexcept
 {
     mux_counts c;
     // What ends a thing before what begins it: so nothing seems to have ended that has not begun.
-    c.releases = read(releases_);
-    c.waits_given_up = read(given_up_);
-    c.grants_after_wait = read(after_wait_);
-    c.grants_at_once = read(at_once_);
-    c.waits = read(waits_);
-    c.total_wait = clock::duration{read(total_)};
-    c.longest_wait = clock::duration{read(longest_)};
+    c.releases = sum_of(&stripe::releases);
+    c.waits_given_up = sum_of(&stripe::given_up);
+    c.grants_after_wait = sum_of(&stripe::after_wait);
+    c.grants_at_once = sum_of(&stripe::at_once);
+    c.waits = sum_of(&stripe::waits);
+    c.total_wait = clock::duration{sum_of(&stripe::total_wait)};
+    for (const stripe& s : stripes_)
+        c.longest_wait = (std::max)(
+            c.longest_wait, clock::duration{s.longest_wait.load(std::memory_order_relaxed)});
     return c;
 }
 

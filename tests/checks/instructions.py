@@ -33,6 +33,11 @@ FIGURES = {
     "queueing, unsynchronized": 221,
     "hand-over, unsynchronized": 207,
     "stopped": 464,
+    "int, counting": 234,
+    "queueing, counting": 288,
+    "hand-over, counting": 311,
+    "int, tracing not started": 243,
+    "int, tracing": 1016,
 }
 MORE, LESS = 1.1, 0.75
 OPERATIONS = 1000  # of each path, in the program

@@ -81,6 +81,7 @@ def atomics_check():
     """A mux for one thread pays for none: no atomic instruction stands in what it compiles to."""
     source = """
         #include <amux/asyncmux.hpp>
+        #include <amux/counting.hpp>
         using mux = amux::asyncmux<int, amux::%s>;
         void use(mux& m, mux::guard& g, const int (&keys)[3])
         {
@@ -96,7 +97,8 @@ def atomics_check():
     if platform.machine() not in ("x86_64", "AMD64"):
         print("atomics: reads the instructions of x86 only, skipped")
         return
-    for policy, wanted in (("single_threaded", False), ("multi_threaded", True)):
+    for policy, wanted in (("single_threaded", False), ("multi_threaded", True),
+                           ("counting<amux::single_threaded>", False)):
         code, output = run(["g++", "-std=c++20", "-O2", "-DNDEBUG", "-I", INCLUDE, "-S", "-o", "-",
                             "-x", "c++", "-"], source % policy)
         found = re.findall(r"^\t(?:lock\b.*|xchg\w*\t.*\(.*|mfence)$", output, re.M)

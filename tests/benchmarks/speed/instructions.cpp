@@ -6,6 +6,9 @@
 #include "harness.hpp"
 #include "muxes.hpp"
 
+#include <amux/counting.hpp>
+#include <amux/tracing.hpp>
+
 #include <stop_token>
 
 #include <valgrind/callgrind.h>
@@ -128,6 +131,14 @@ void count_all()
     count_line("queueing", "hand-over", mux);
     count_line("queueing, unsynchronized", "hand-over, unsynchronized", single);
     count_stops("stopped", mux);
+
+    amux::asyncmux<std::int64_t, amux::counting<>> counting;
+    amux::asyncmux<std::int64_t, amux::tracing<std::int64_t>> tracing;
+    count_lock("int, counting", [&](std::size_t n) { return counting.lock(ints[n]); });
+    count_line("queueing, counting", "hand-over, counting", counting);
+    count_lock("int, tracing not started", [&](std::size_t n) { return tracing.lock(ints[n]); });
+    tracing.observer().start(4 * operations);
+    count_lock("int, tracing", [&](std::size_t n) { return tracing.lock(ints[n]); });
 }
 
 } // namespace

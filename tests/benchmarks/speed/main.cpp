@@ -12,6 +12,7 @@ int main(int argc, char** argv)
     bench::add_cancellation(t);
     bench::add_several(t);
     bench::add_holding(t);
+    bench::add_observers(t);
 #if defined(BENCH_ASIO)
     bench::add_asio(t);
 #endif

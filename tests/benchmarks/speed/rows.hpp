@@ -13,6 +13,7 @@ void add_whole_mux(table& t);
 void add_cancellation(table& t);
 void add_several(table& t);
 void add_holding(table& t);
+void add_observers(table& t);
 void add_asio(table& t); // where Boost is found
 
 } // namespace bench

@@ -11,6 +11,8 @@
 #include "muxes.hpp"
 #include "peers.hpp"
 
+#include <amux/counting.hpp>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -259,12 +261,14 @@ void two_threads(row& r, bool same_key, distance d)
             k[t].push_back(same_key ? 0 : static_cast<key>(t) * 1'000 + i);
     }
     static amux::asyncmux<key> mux;
+    static amux::asyncmux<key, amux::counting<>> counted;
     static keyed_floor<key, 16> floor;
     static keyed_floor<key, 64> wide_floor;
     static map_of<key, std::mutex> map;
     static tbb_map<key> tbb;
     const auto add = [&](const char* name, auto work) { r.add(name, sample_at(d, k, work)); };
     add("asyncmux", awaiting(mux));
+    add("asyncmux, counting", awaiting(counted));
     add("asyncmux, try_lock until it is free", calling([](const key& x) {
             auto g = mux.try_lock(x);
             for (int spins = 0; !g; ++spins) {
