@@ -182,6 +182,18 @@ std::optional<outcome> command::ended() const
     return outcome{128 + info.si_status, info.si_status};
 }
 
+void command::bury_orphans(pid_t except) const
+{
+    for (;;) {
+        siginfo_t info{};
+        const bool is = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+        // One of those two hides the others behind it; then all is about to end anyway, and `rest` looks at each.
+        if (!is || info.si_pid == 0 || info.si_pid == id_ || info.si_pid == except)
+            return;
+        waitpid(info.si_pid, nullptr, 0);
+    }
+}
+
 std::vector<pid_t> command::rest(pid_t except) const
 {
     std::vector<pid_t> found;

@@ -92,6 +92,8 @@ public:
     /// None while it runs. It stays a zombie, so that nothing else gets its number.
     std::optional<outcome> ended() const;
 
+    /// Buries what has fallen to us and has died. Not the command, and not `except`.
+    void bury_orphans(pid_t except) const;
     /// What runs of what it has started: its group, and what has fallen to us since it has lost its parents; but not
     /// `except`. Buries the dead of the latter.
     std::vector<pid_t> rest(pid_t except) const;

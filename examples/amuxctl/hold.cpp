@@ -235,8 +235,8 @@ private:
     {
         while (const int s = signals_.take()) {
             if (s == SIGCHLD)
-                continue;
-            if (s == SIGCONT)
+                command_->bury_orphans(keeper_);
+            else if (s == SIGCONT)
                 resume();
             else if (!outcome_)
                 command_->send(s);

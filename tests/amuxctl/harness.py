@@ -3,6 +3,7 @@
 
 Each test file is a program: `words_test.py AMUXCTL [unittest's arguments]`. It exits with 77 when redis-server is missing.
 """
+import collections
 import ctypes
 import os
 import pathlib
@@ -19,6 +20,26 @@ import unittest
 AMUXCTL = None
 LIBC = ctypes.CDLL(None)
 LIMIT = 30  # seconds in which whatever is waited for must have happened
+
+
+WORKER = """
+import fcntl, os, signal, sys, time
+folder, name, ignores = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+for n in ignores.split():
+    signal.signal(getattr(signal, n), signal.SIG_IGN)
+one = open(folder + "/one", "w")
+try:
+    fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    open(folder + "/overlap", "w").close()
+beat = os.open(f"{folder}/{name}.beat", os.O_CREAT | os.O_WRONLY)
+with open(f"{folder}/{name}.pid", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+while True:
+    os.pwrite(beat, b"%020.6f" % time.clock_gettime(time.CLOCK_BOOTTIME), 0)
+    time.sleep(0.005)
+"""
 
 
 def die_with_parent():
@@ -98,8 +119,11 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+Process = collections.namedtuple("Process", "parent state name session")
+
+
 def processes():
-    """{number: (parent, state, name)} of all that run."""
+    """{number: Process} of all that there are."""
     found = {}
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -107,13 +131,14 @@ def processes():
         except OSError:
             continue
         name, rest = stat.split("(", 1)[1].rsplit(")", 1)
-        state, parent = rest.split()[:2]
-        found[int(folder.name)] = (int(parent), state, name)
+        state, parent, _, session = rest.split()[:4]
+        found[int(folder.name)] = Process(int(parent), state, name, int(session))
     return found
 
 
 def runs(pid):
-    return pid in processes() and processes()[pid][1] not in "ZX"
+    found = processes().get(pid)
+    return found is not None and found.state not in "ZX"
 
 
 class Case(unittest.TestCase):
@@ -161,21 +186,13 @@ class Case(unittest.TestCase):
 
     def keeper_of(self, front):
         def look():
-            return [pid for pid, (parent, _, name) in processes().items()
-                    if parent == front and name == "amux-keeper"]
+            return [pid for pid, p in processes().items() if p.parent == front and p.name == "amux-keeper"]
         return wait_for(look, "the keeper is there")[0]
 
-    def worker(self, name="worker", trap=""):
-        """Words of a command that writes its number, and the time again and again. It says `overlap` when another lives."""
-        path = self.folder / name
-        script = f"""
-            {trap}
-            exec 9>>{self.folder}/one
-            flock -n 9 || echo overlap >>{self.folder}/overlap
-            echo $$ >>{path}.pid
-            while :; do cut -d ' ' -f 1 /proc/uptime >{path}.new && mv {path}.new {path}.beat; sleep 0.02 9>&-; done
-        """
-        return ["sh", "-c", script]
+    def worker(self, name="worker", ignores=""):
+        """Words of a command that writes its number, and the time again and again. It says `overlap` when another lives.
+        No shell: one that meets a signal between two commands may swallow it."""
+        return [sys.executable, "-ISc", WORKER, str(self.folder), name, ignores]
 
     def worker_pid(self, name="worker"):
         path = self.folder / f"{name}.pid"

@@ -112,7 +112,7 @@ class Life(harness.Case):
     def test_a_command_that_ignores_sigterm_is_killed_before_its_lease_is_over(self):
         own = harness.Server()
         try:
-            p = self.start("hold", *TIMES, "k", "--", *self.worker(trap="trap '' TERM"),
+            p = self.start("hold", *TIMES, "k", "--", *self.worker(ignores="SIGTERM"),
                            env={**self.environment(), "AMUX_URL": own.url()})
             pid = self.worker_pid()
             time.sleep(1.5)  # renewed by now
@@ -134,6 +134,18 @@ class Life(harness.Case):
         for pid in (self.folder / "left").read_text().split():
             self.assertFalse(runs(int(pid)))
         self.assertFalse(self.server.held("k"))
+
+    def test_the_dead_that_fall_to_amuxctl_are_buried_while_the_command_runs(self):
+        p = self.start("hold", "k", "--", "sh", "-c", "for n in $(seq 30); do sh -c '(sleep 0.1 &)'; done; "
+                       "echo done; read line", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"done\n")
+        wait_for(lambda: not [q for q in harness.processes().values() if q.parent == p.pid and q.state == "Z"]
+                 and not [q for q in harness.processes().values() if q.parent == p.pid and q.name == "sleep"],
+                 "nothing of it is left")
+        self.assertEqual(p.poll(), None)
+        p.stdin.write(b"\n")
+        p.stdin.flush()
+        self.assertEqual(p.wait(harness.LIMIT), 0)
 
     def test_kill_9_of_amuxctl_ends_the_command_and_what_it_has_started_and_frees_the_key(self):
         script = (f"setsid sh -c 'trap \"\" TERM; echo $$ >>{self.folder}/left; while :; do sleep 0.05; done' & "
@@ -158,20 +170,15 @@ class Life(harness.Case):
     def test_kill_9_of_both_kills_the_command_and_the_key_is_free_after_a_ttl(self):
         p = self.start("hold", *TIMES, "k", "--", *self.worker())
         pid = self.worker_pid()
-        os.kill(self.keeper_of(p.pid), signal.SIGSTOP)  # or it would still end in good order
+        keeper = self.keeper_of(p.pid)
+        os.kill(keeper, signal.SIGSTOP)  # or it would still end in good order
         p.kill()
         wait_for(lambda: not runs(pid), "the command has ended")
-        os.kill(self.keeper_of_anybody(), signal.SIGKILL)
+        os.kill(keeper, signal.SIGKILL)
         self.wait_until_free("k")
 
-    def keeper_of_anybody(self):
-        stopped = [pid for pid, (_, state, name) in harness.processes().items()
-                   if name == "amux-keeper" and state == "T"]
-        self.assertEqual(len(stopped), 1)
-        return stopped[0]
-
     def test_a_stopped_keeper_ends_the_command_in_time(self):
-        p = self.start("hold", *TIMES, "k", "--", *self.worker(trap="trap '' TERM"))
+        p = self.start("hold", *TIMES, "k", "--", *self.worker(ignores="SIGTERM"))
         self.worker_pid()
         os.kill(self.keeper_of(p.pid), signal.SIGSTOP)
         stopped = now()

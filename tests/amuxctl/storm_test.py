@@ -95,8 +95,7 @@ class Storm(harness.Case):
 
     @staticmethod
     def keepers(front):
-        return [pid for pid, (parent, _, name) in harness.processes().items()
-                if parent == front and name == "amux-keeper"]
+        return [pid for pid, p in harness.processes().items() if p.parent == front and p.name == "amux-keeper"]
 
     def test_a_server_that_is_killed_at_every_moment(self):
         """Leases in a server without a disk are gone with it; so each round has a server and one command, which ends before
@@ -106,7 +105,7 @@ class Storm(harness.Case):
             own = harness.Server()
             try:
                 name = f"worker{number}"
-                p = self.start("hold", "--ttl", "1s", "k", "--", *self.worker(name, "trap '' TERM"),
+                p = self.start("hold", "--ttl", "1s", "k", "--", *self.worker(name, "SIGTERM"),
                                env={**self.environment(), "AMUX_URL": own.url()})
                 pid = self.worker_pid(name)
                 time.sleep(chance.uniform(0, 0.8))

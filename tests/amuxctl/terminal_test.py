@@ -101,9 +101,15 @@ class Terminal(harness.Case):
         self.assertEqual(s.report(), "exited 4")
         self.assertFalse(self.server.held("k"))
 
+    def until_it_sleeps(self, s):
+        """A shell that has just spoken may be about to start a process: a signal that meets it there is its own affair."""
+        s.expect(b"ready")
+        wait_for(lambda: any(p.name == "sleep" and p.session == s.pid and p.state == "S"
+                             for p in harness.processes().values()), "the command sleeps")
+
     def test_ctrl_c_ends_the_command_and_then_amuxctl_in_the_same_way(self):
         s = self.session("hold", "--ttl", "600s", "k", "--", "sh", "-c", "echo ready; sleep 600")
-        s.expect(b"ready")
+        self.until_it_sleeps(s)
         s.type(b"\x03")
         self.assertEqual(s.report(), "killed 2")
         self.assertFalse(self.server.held("k"))
@@ -117,7 +123,7 @@ class Terminal(harness.Case):
         self.server.ask("DEL", "{amux}:lock:k")
 
     def keeper_of_anybody(self):
-        wait_for(lambda: any(name == "amux-keeper" for _, _, name in harness.processes().values()), "it waits")
+        wait_for(lambda: any(p.name == "amux-keeper" for p in harness.processes().values()), "it waits")
         time.sleep(0.2)
 
     def test_a_command_that_takes_ctrl_c_itself_goes_on(self):
@@ -138,7 +144,7 @@ class Terminal(harness.Case):
         for how in (b"fg", b"fg"):
             s.type(b"\x1a")
             self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
-            self.assertEqual(harness.processes()[pid][1], "T")
+            self.assertEqual(harness.processes()[pid].state, "T")
             time.sleep(2.5)
             self.assertTrue(self.server.held("k"))
             s.order(how)
@@ -150,7 +156,7 @@ class Terminal(harness.Case):
 
     def test_a_job_in_the_background_is_stopped_when_it_reads_and_goes_on_in_the_foreground(self):
         s = self.session("hold", "k", "--", "sh", "-c", "echo ready; sleep 1; read line; echo got $line")
-        s.expect(b"ready")
+        self.until_it_sleeps(s)
         s.type(b"\x1a")
         self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
         s.order(b"bg")
@@ -186,7 +192,7 @@ class Terminal(harness.Case):
         pid = self.worker_pid()
         os.kill(pid, signal.SIGSTOP)  # whoever stops it alone also lets it go on
         time.sleep(0.3)
-        self.assertEqual(harness.processes()[pid][1], "T")
+        self.assertEqual(harness.processes()[pid].state, "T")
         self.assertIsNone(p.poll())
         p.send_signal(signal.SIGTERM)  # and a stopped one hears that it is to end
         self.assertEqual(p.wait(harness.LIMIT), 143)
