@@ -80,9 +80,9 @@ public:
         bool keep = true;
         while (keep && !closing_) {
             request_type request;
-            stream.expires_after(30s); // for reading; a wait for the lock has limits of its own
+            stream.expires_after(
+                30s); // for reading; the wait for the lock, and writing, have limits
             co_await http::async_read(stream, buffer, request, asio::use_awaitable);
-            stream.expires_never();
             const counted now{busy_};
             const auto handler = [&](amux::web_hold& hold) { return pay(desk_, request, hold); };
             if (request.target() == "/payments/now")
@@ -108,12 +108,13 @@ public:
         co_await signals.async_wait(asio::use_awaitable);
         closing_ = true;
         acceptor_.close(); // takes no new requests
-        clean = co_await locks_.drain(20s); // who waits is answered with 503
+        co_await locks_.drain(20s); // who waits is answered with 503
         asio::steady_timer pause{io_};
         while (busy_ != 0) { // who works finishes
             pause.expires_after(10ms);
             co_await pause.async_wait(asio::use_awaitable);
         }
+        clean = co_await locks_.drain(5s); // the store has their releases
         io_.stop();
     }
     // [/shutdown]

@@ -69,8 +69,9 @@ int serve(Locks& locks, int port, const sigset_t& end_signals)
     std::thread listener{[&server] { server.listen_after_bind(); }};
     wait_for(end_signals);
     server.stop(); // takes no new requests
-    const bool clean = amux::sync_wait(locks.drain(20s)); // who waits is answered with 503
+    amux::sync_wait(locks.drain(20s)); // who waits is answered with 503
     listener.join(); // who works has finished
+    const bool clean = amux::sync_wait(locks.drain(5s)); // the store has their releases
     // [/shutdown]
     return clean ? 0 : 1;
 }

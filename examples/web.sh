@@ -82,7 +82,14 @@ if [[ $1 == --on-redis ]]; then
     start "$2" "$AMUX_REDIS_URL"
     start "$2" "$AMUX_REDIS_URL"
     post_all
-    stop_services && check 7
+    post "${ports[0]}" /payments 9 &
+    last=$!
+    sleep 0.03
+    stop_services || exit 1 # in the middle of it: who works finishes
+    wait "$last"
+    left=$(redis-cli -u "$AMUX_REDIS_URL" --scan --pattern '*payments:*')
+    [[ -z $left ]] || { echo "left in Redis: $left"; exit 1; }
+    check 8
     exit
 fi
 echo "== one process of $(basename "$1"), locks in memory"

@@ -151,7 +151,8 @@ inline void keep_until_sent(const httplib::Request& request, httplib::Response& 
 /// When the lease is lost, 500 takes the place of what the handler has set, unless it has answered: with a status, content
 /// that is not empty, a provider or a file.
 ///
-/// Lifetime: the locks outlive the server. Shutdown: `server.stop()`, then `drain` the locks, then join who listens.
+/// Lifetime: the locks outlive the server. Shutdown: `server.stop()`, `drain` the locks, join who listens, `drain` again:
+/// what handlers have given back meanwhile reaches the store.
 template <class Locks, class KeyOf, class Handler>
     requires std::invocable<const Handler&, const httplib::Request&, httplib::Response&, web_hold&>
 httplib::Server::Handler httplib_handler(request_lock<Locks, KeyOf> lock, Handler handler)

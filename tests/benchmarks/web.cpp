@@ -167,6 +167,7 @@ std::size_t serve_httplib(books& b, int port, const sigset_t& signals)
     server.stop();
     amux::sync_wait(locks.drain(20s));
     listener.join();
+    amux::sync_wait(locks.drain(5s));
     return store.size();
 }
 

@@ -94,7 +94,8 @@ public:
         return reply();
     }
 
-    http_reply reply()
+    /// `head`: to a request of HEAD, which has no body.
+    http_reply reply(bool head = false)
     {
         http_reply r;
         std::size_t end = 0;
@@ -103,7 +104,7 @@ public:
                 return r;
         r.head = buffer_.substr(0, end + 2);
         buffer_.erase(0, end + 4);
-        const auto length = header(r.head, "Content-Length: ");
+        const auto length = head ? "" : header(r.head, "Content-Length: ");
         if (r.head.find("chunked") != std::string::npos) {
             for (std::string chunk = next_chunk(); !chunk.empty(); chunk = next_chunk())
                 r.body += chunk;
