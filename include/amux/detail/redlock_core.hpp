@@ -89,7 +89,6 @@ private:
     /// Whether it is decided now.
     bool decide(const round_ptr& r, errands& todo) noexcept;
     static void wake(redlock_round& r, errands& todo) noexcept;
-    void give_back(const trace_ptr& t, errands& todo) noexcept;
     void sweep(const trace_ptr& t, errands& todo) noexcept;
     void send_release(const trace_ptr& t, std::size_t node, errands& todo);
     void forget(const trace_ptr& t) noexcept;
@@ -151,6 +150,8 @@ inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
         longest_ttl_ = (std::max)(longest_ttl_, r->ttl);
     }
     redlock_trace* const t = r->trace.get();
+    if (t)
+        ++t->undecided;
     if (r->op == operation::acquire) {
         t->unwanted = false;
         t->over = (std::max)(t->over, r->started + r->ttl);
@@ -263,16 +264,20 @@ inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
     if (r->end == verdict::open)
         return false;
     unlist(*r);
-    if (r->op == operation::acquire && (r->end != verdict::yes || !r->waiter))
-        give_back(r->trace, todo);
-    else if (r->op == operation::extend && r->end == verdict::no)
-        lose(*r, todo);
-    else if (r->op == operation::wait)
+    if (r->op == operation::wait)
         todo.stopped = r;
+    if (r->op == operation::extend && r->end == verdict::no)
+        lose(*r, todo);
+    if (!r->trace)
+        return true;
+    --r->trace->undecided;
+    if (r->op == operation::acquire && (r->end != verdict::yes || !r->waiter))
+        r->trace->unwanted = true;
+    sweep(r->trace, todo);
     return true;
 }
 
-/// A lease that a majority does not know is lost; the others forget it too.
+/// A lease that nobody believes in any more: the nodes forget it too.
 inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
 {
     try {
@@ -282,7 +287,8 @@ inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
                 t->nodes[n].left = (std::max)(t->nodes[n].left, redlock_trace::rest::held);
         }
         t->over = (std::max)(t->over, r.started + longest_ttl_);
-        give_back(t, todo);
+        t->unwanted = true;
+        sweep(t, todo);
     } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
     }
 }
@@ -307,12 +313,6 @@ inline void redlock_core::time_out(redlock_round& r)
             a.trouble = late;
         }
     }
-}
-
-inline void redlock_core::give_back(const trace_ptr& t, errands& todo) noexcept
-{
-    t->unwanted = true;
-    sweep(t, todo);
 }
 
 /// Has released what is to be released now, and says when to look again.
@@ -426,7 +426,7 @@ void redlock_core::abandon(const round_ptr& r, Withdraw withdraw) noexcept
         withdraw();
         r->waiter = nullptr;
         if (r->op == operation::acquire && r->end == verdict::yes)
-            give_back(r->trace, todo); // granted, but nobody has heard of it
+            lose(*r, todo); // granted, but nobody has heard of it
         if (r->op == operation::wait && r->end == verdict::open) {
             r->end = verdict::yes;
             todo.stopped = r;

@@ -84,7 +84,7 @@ private:
 
 /// What one token may have left at the nodes. Under the mutex.
 ///
-/// It is there while an `acquire` of the token is in flight at a node, while something of it is to be freed, and while a
+/// It is there while a question that changes something is undecided or in flight at a node, while something of it is to be freed, and while a
 /// release may still be carried out, which must not meet a lease that the same token has got again.
 struct redlock_trace {
     enum class rest : unsigned char { nothing, held, doubt };
@@ -108,6 +108,7 @@ struct redlock_trace {
     const std::string key;
     const std::string token;
     std::vector<at_node> nodes;
+    unsigned undecided = 0; // questions to change something
     bool unwanted = false; // what is left is to be freed
     clock::time_point over{}; // by then the ttl has freed it
     redlock_agenda::iterator due{};
@@ -127,10 +128,10 @@ struct redlock_trace {
     /// Nothing is in flight, nothing is to be done, and nothing to be minded.
     bool settled() const noexcept
     {
-        return std::none_of(nodes.begin(), nodes.end(), [this](const at_node& n) {
-            return n.acquiring != 0 || n.releasing != 0 || n.may_go ||
-                   (unwanted && n.left != rest::nothing);
-        });
+        return undecided == 0 && std::none_of(nodes.begin(), nodes.end(), [this](const at_node& n) {
+                   return n.acquiring != 0 || n.releasing != 0 || n.may_go ||
+                          (unwanted && n.left != rest::nothing);
+               });
     }
     /// The ttl has freed the rest.
     void give_up() noexcept
