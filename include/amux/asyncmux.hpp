@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/detail/stop_token.hpp>
+#include <amux/asyncmux_options.hpp>
 #include <amux/detail/keys.hpp>
 #include <amux/detail/lock_operation.hpp>
 #include <amux/error.hpp>
@@ -17,19 +18,6 @@
 #include <utility>
 
 namespace amux {
-
-/// No limit: the default of `asyncmux_options::max_waiters`.
-inline constexpr std::size_t unlimited = static_cast<std::size_t>(-1);
-
-/// What a mux is made with.
-struct asyncmux_options {
-    /// A request that its own context would wait for throws `reentrant_lock_error` instead of waiting for ever.
-    bool prevent_reentrancy = false;
-    /// How many requests may wait at a time; one more throws `lock_queue_full_error`.
-    std::size_t max_waiters = unlimited;
-    /// For messages and snapshots. Not copied: it outlives the mux.
-    const char* name = "";
-};
 
 /// A keyed reader/writer mutex for coroutines: `co_await` suspends the coroutine, never the thread.
 ///
@@ -73,17 +61,15 @@ public:
     /// Owns a lock, or nothing; releases it in its destructor.
     using guard = detail::mux_guard<body>;
 
-    /// A mux on which nothing is locked. Throws: `std::bad_alloc`, with `prevent_reentrancy`; otherwise it needs no memory.
-    explicit asyncmux(asyncmux_options options = {})
-        : body_{options.max_waiters, options.name, options.prevent_reentrancy}
-    {}
+    /// A mux on which nothing is locked. Throws: `std::bad_alloc`, with an option that detects or records something;
+    /// otherwise it needs no memory.
+    explicit asyncmux(asyncmux_options options = {}) : body_{options} {}
     asyncmux(const asyncmux&) = delete;
     asyncmux& operator=(const asyncmux&) = delete;
     ~asyncmux()
     {
         if (!body_.idle())
-            detail::fatal("an asyncmux is destroyed while it is held or waited for:",
-                          *body_.name ? body_.name : "(it has no name)");
+            body_.destroyed_in_use();
     }
 
     /// The lock, awaited: `auto g = co_await mux.lock(key);`. Without a key: the whole mux.
@@ -322,7 +308,7 @@ public:
     std::size_t tracked_keys() const noexcept { return body_.tracked_keys(); }
 
     /// Who holds and who waits, at one moment. Complexity: O(keys and waiters), with every internal lock held.
-    mux_snapshot<Key> snapshot() const { return body_.snapshot(body_.name); }
+    mux_snapshot<Key> snapshot() const { return body_.snapshot(); }
 
     /// The threading policy's observer.
     typename Threading::observer& observer() noexcept { return body_.observer(); }
@@ -392,14 +378,26 @@ private:
     guard attempt(Keys keys, lock_mode mode)
     {
         if constexpr (requires { Keys::is_one_key; }) {
-            if (auto* const e = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode))
-                return guard{body_, *e, mode};
-        } else if (const auto over = core::mask_of(keys); over != 0) {
-            if (auto* const b = body_.try_many(keys, over, mode))
-                return guard{body_, *b};
-        } else if (!body_.closed()) {
-            return guard{body_, mode};
+            if (!body_.extra) [[likely]] {
+                if (auto* const e = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode))
+                    return guard{body_, *e, mode};
+                return not_now();
+            }
         }
+        return attempt_at_all(keys, mode);
+    }
+    template <class Keys>
+    [[gnu::noinline]] guard attempt_at_all(const Keys& keys, lock_mode mode)
+    {
+        const auto over = core::mask_of(keys);
+        if (over == 0 && !body_.closed()) // no keys at all
+            return guard{body_, mode};
+        if (auto* const b = over == 0 ? nullptr : body_.try_recorded(keys, over, mode))
+            return guard{body_, *b};
+        return not_now();
+    }
+    guard not_now() const
+    {
         if (body_.closed())
             throw lock_closed_error{detail::lock_message("the mux is closed", body_.name, {})};
         return guard{};

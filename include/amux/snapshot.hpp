@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/clock.hpp>
 #include <amux/lock_mode.hpp>
+#include <amux/source_location.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +34,29 @@ struct key_snapshot : lock_counts {
     Key key;
 };
 
+/// A request of a mux that records them: who holds or waits.
+template <class Key>
+struct request_snapshot {
+    /// Order of arrival; no other request of the mux ever has it.
+    std::uint64_t number = 0;
+    /// Who asked: `context::id()`; 0 for a coroutine whose type has no context, and for `try_lock`.
+    std::uint64_t context = 0;
+    /// Where it was awaited; line 0 when that is not known.
+    source_location where;
+    /// What it is for: copies; none for the whole mux.
+    std::vector<Key> keys;
+    /// It is for the whole mux.
+    bool whole = false;
+    /// How.
+    lock_mode mode = lock_mode::exclusive;
+    /// It holds its lock; if not, it waits.
+    bool granted = false;
+    /// How long it has waited, or waited until it was granted.
+    clock::duration waited{};
+    /// How long it has held its lock; zero while it waits.
+    clock::duration held{};
+};
+
 /// The state of a mux at one moment, for people: `<amux/format.hpp>` prints it.
 template <class Key>
 struct mux_snapshot {
@@ -42,6 +68,8 @@ struct mux_snapshot {
     lock_counts whole;
     /// Those that are held or waited for, in no order.
     std::vector<key_snapshot<Key>> keys;
+    /// With `record_requests` or `detect_deadlocks`: who holds and who waits, in order of arrival.
+    std::vector<request_snapshot<Key>> requests;
 };
 
 } // namespace amux

@@ -11,6 +11,7 @@ class intrusive_list {
 public:
     bool empty() const noexcept { return front_ == nullptr; }
     T* front() const noexcept { return front_; }
+    T* back() const noexcept { return back_; }
 
     void push_back(T& element) noexcept
     {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <amux/detail/lock_waiter.hpp>
+#include <amux/detail/mux_body.hpp>
 #include <amux/detail/mux_guard.hpp>
 #include <amux/detail/promise_hooks.hpp>
+#include <amux/source_location.hpp>
 
 #include <coroutine>
 #include <cstdint>
@@ -69,14 +71,15 @@ public:
     bool await_ready()
     {
         // With a limit, or with reentrancy detection, the promise is needed first.
-        if (in_one_step || timed || request_.body->registry || request_.wait.stop_requested())
+        if (in_one_step || timed || request_.body->extra || request_.wait.stop_requested())
             return false;
         got_ = try_once();
         return got_ != nullptr;
     }
 
     template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> handle)
+    bool await_suspend(std::coroutine_handle<Promise> handle,
+                       source_location from = source_location::current())
     {
         static_assert(!timed || Placed || has_scheduler_hook<Promise>,
                       "a lock with a time limit needs a scheduler: amux::task on a loop, "
@@ -92,12 +95,12 @@ public:
             asking = context_of(handle.promise());
         }
         if constexpr (in_one_step) {
-            if (!request_.body->registry) [[likely]] {
+            if (!request_.body->extra) [[likely]] {
                 const auto t = take();
                 return t.locked ? queue(t, handle, where) : goes_on(*t.key);
             }
         }
-        return suspend(handle, where, asking);
+        return suspend(handle, where, asking, from);
     }
 
     guard await_resume()
@@ -137,13 +140,13 @@ private:
                 return guard_of(*waiter_->key);
         }
         if (waiter_->context_id != 0)
-            request_.body->registry->add(*places, waiter_->context_id);
+            request_.body->extra->holding.add(*places, waiter_->context_id);
         return guard_of(*places);
     }
 
     /// Out of line: inside a coroutine, clang before 19 may keep values in the frame that is given away here.
     [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, scheduler* where,
-                                   const context* asking)
+                                   const context* asking, source_location from)
     {
         Body& body = *request_.body;
         if (timed && !where)
@@ -154,39 +157,42 @@ private:
             return goes_on(request_state::closed);
         if (stopped)
             return goes_on(request_state::stopped);
-        if (body.registry && asking)
+        const bool checks = body.extra && body.extra->prevents_reentrancy && asking;
+        if (checks)
             require_not_reentrant(asking);
         if constexpr (!is_one_key) {
             if (Body::mask_of(request_.keys) == 0) // no keys at all: nothing to be ordered with
                 return goes_on(request_state::granted);
         }
+        const recorded_request record{body.records(), asking, from, timed};
+        const recorded_request* const by = record.records ? &record : nullptr;
         waiter& w = waiter_.emplace(body, request_.mode, where, handle);
-        if (body.registry && asking)
+        if (checks)
             w.context_id = asking->id();
         if constexpr (timed) {
             const clock::time_point now = where->now();
             const clock::time_point due = request_.wait.deadline(now);
             if (due <= now)
-                return goes_on(attempt(w));
+                return goes_on(attempt(w, by));
             w.end_at(due);
         }
         w.over = Body::mask_of(request_.keys);
         if constexpr (has_stop<Wait>)
             w.stop_by(request_.wait.stop);
         if constexpr (is_one_key) {
-            if (!body.registry) {
+            if (!body.extra) {
                 const auto t = take();
                 return t.locked ? wait_for_key(t, [&w](std::uint64_t) -> waiter& { return w; })
                                 : goes_on(*t.key);
             }
         }
-        const request_state s = body.arrive_many(w, request_.keys, stop_requested());
+        const request_state s = body.arrive_many(w, request_.keys, stop_requested(), by);
         if (s == request_state::waiting)
             return true; // the frame may be gone
         return goes_on(s);
     }
 
-    /// One key that no registry is to be told of: takes the lock, or leaves its shard locked.
+    /// One key, and nothing else that is to be told: takes the lock, or leaves its shard locked.
     auto take()
     {
         auto& kept = request_.keys.kept;
@@ -231,16 +237,16 @@ private:
     }
 
     /// One attempt that does not wait, for a request whose time is over.
-    request_state attempt(waiter& w)
+    request_state attempt(waiter& w, const recorded_request* by)
     {
         Body& body = *request_.body;
         if constexpr (is_one_key) {
-            if (!body.registry) {
+            if (!body.extra) {
                 w.key = try_once();
                 return w.key ? request_state::granted : no_answer();
             }
         }
-        w.places = body.try_many(request_.keys, Body::mask_of(request_.keys), request_.mode);
+        w.places = body.try_many(request_.keys, Body::mask_of(request_.keys), request_.mode, by);
         return w.places ? request_state::granted : no_answer();
     }
     request_state no_answer() const noexcept
@@ -256,7 +262,7 @@ private:
             return body.try_one(Body::hash_of(kept.look()), kept, request_.mode);
         } else {
             const auto over = Body::mask_of(request_.keys);
-            return over == 0 ? nullptr : body.try_many(request_.keys, over, request_.mode);
+            return over == 0 ? nullptr : body.try_many(request_.keys, over, request_.mode, nullptr);
         }
     }
 
@@ -264,7 +270,7 @@ private:
     {
         lock_mode held{};
         std::string same;
-        if (request_.body->registry->would_wait_for_itself(asking, request_.keys, held, same))
+        if (request_.body->extra->holding.would_wait_for_itself(asking, request_.keys, held, same))
             [[unlikely]] {
             if (same.empty()) // what is held is the whole mux
                 same = key();

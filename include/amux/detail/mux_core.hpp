@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/detail/keys.hpp>
+#include <amux/detail/lock_records.hpp>
 #include <amux/detail/resume_queue.hpp>
 #include <amux/detail/shard_set.hpp>
 #include <amux/scheduler.hpp>
@@ -11,7 +12,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <new>
 #include <utility>
 
 namespace amux::detail {
@@ -125,11 +126,13 @@ public:
     void release(entry& e, lock_mode mode) noexcept;
     void downgrade(entry& e) noexcept;
 
-    /// The same for several keys, and for the whole mux. Requires: `over` is their `mask_of`, and not 0.
+    /// The same for several keys, and for the whole mux. Requires: `over` is their `mask_of`, and not 0; `by` when records
+    /// are kept.
     template <class Keys>
-    block* try_many(const Keys& keys, mask over, lock_mode mode);
+    block* try_many(const Keys& keys, mask over, lock_mode mode, const recorded_request* by);
     template <class Keys, class Waiter, class StopRequested>
-    request_state arrive_many(Waiter& w, const Keys& keys, StopRequested stop_requested);
+    request_state arrive_many(Waiter& w, const Keys& keys, StopRequested stop_requested,
+                              const recorded_request* by);
     void release(block& b) noexcept;
     /// Requires: its `mode` says so already.
     void downgrade(block& b) noexcept;
@@ -145,7 +148,7 @@ public:
     /// Nobody holds or waits. For the destructor: afterwards nobody is on the way out of a call, or into one.
     bool idle() noexcept;
     std::size_t tracked_keys() noexcept;
-    mux_snapshot<Key> snapshot(const char* name);
+    mux_snapshot<Key> snapshot(const char* name, lock_records* records);
     auto& observer() noexcept { return observer_; }
 
 private:
@@ -178,6 +181,7 @@ private:
             if (!block_)
                 return;
             unmark();
+            lock_records::end(*block_);
             retire_keys(locked_, *block_, after_);
             locked_.lowest().blocks.retire(*block_);
         }
@@ -260,6 +264,7 @@ private:
             retire_if_idle(locked.of(entry_of(p).hash), entry_of(p), after.dead);
     }
 
+    static void add_requests(mux_snapshot<Key>& out, lock_records& records);
     /// Calls `f(waiter)` once or more for every request that waits.
     template <class F>
     static void for_each_waiting(const locked_shards& locked, F f);
@@ -300,6 +305,9 @@ private:
     static constexpr std::uint32_t refused = std::uint32_t{1} << 31;
 
     void mark_unresumed(waiter& w, bool yes) noexcept;
+    using counter = typename shards::counter;
+    static void mark(counter& unresumed, lock_mode mode, bool yes) noexcept;
+    [[gnu::noinline]] void mark_several(waiter& w, bool yes) noexcept;
 
     void observe_grant(const waiter* w, const void* key, block* b, lock_mode mode) noexcept
     {

@@ -149,8 +149,8 @@ private:
             return body.release(*reinterpret_cast<entry*>(target_ & ~mode_bit),
                                 static_cast<lock_mode>(target_ & mode_bit));
         if (block* b = held_block()) {
-            if (body.registry)
-                body.registry->remove(*b);
+            if (body.extra)
+                body.extra->holding.remove(*b);
             body.release(*b);
         }
     }

@@ -105,8 +105,8 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(entry& e) noexcept
 
 template <class Key, class Threading, class Hash, class Equal>
 template <class Keys>
-auto mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, mask over, lock_mode mode)
-    -> block*
+auto mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, mask over, lock_mode mode,
+                                                     const recorded_request* by) -> block*
 {
     after_unlock after;
     const auto locked = shards_.lock_several(over);
@@ -118,6 +118,8 @@ auto mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, mask over
     if (!admits(locked, b, mode))
         return nullptr;
     b.mode = mode;
+    if (by) [[unlikely]]
+        lock_records::begin(b, false, *by);
     occupy(locked, b, mode);
     observe_grant(nullptr, nullptr, &b, mode);
     return fresh.keep();
@@ -126,7 +128,8 @@ auto mux_core<Key, Threading, Hash, Equal>::try_many(const Keys& keys, mask over
 template <class Key, class Threading, class Hash, class Equal>
 template <class Keys, class Waiter, class StopRequested>
 request_state mux_core<Key, Threading, Hash, Equal>::arrive_many(Waiter& w, const Keys& keys,
-                                                                 StopRequested stop_requested)
+                                                                 StopRequested stop_requested,
+                                                                 const recorded_request* by)
 {
     after_unlock after;
     const auto locked = shards_.lock_several(w.over);
@@ -138,7 +141,10 @@ request_state mux_core<Key, Threading, Hash, Equal>::arrive_many(Waiter& w, cons
     fresh.prepare(keys);
     block& b = fresh.get();
     b.mode = w.mode;
-    if (admits(locked, b, w.mode)) {
+    const bool waits = !admits(locked, b, w.mode);
+    if (by) [[unlikely]]
+        lock_records::begin(b, waits, *by);
+    if (!waits) {
         occupy(locked, b, w.mode);
         observe_grant(nullptr, nullptr, &b, w.mode);
         w.places = fresh.keep();
@@ -160,6 +166,7 @@ void mux_core<Key, Threading, Hash, Equal>::release(block& b) noexcept
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
     observer_.on_release(observation(nullptr, nullptr, &b, b.mode));
+    lock_records::end(b);
     granted_list granted;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.leave_wall(b.mode, granted); });
@@ -180,6 +187,7 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(block& b) noexcept
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
     observe_downgrade(nullptr, &b);
+    lock_records::downgraded(b);
     granted_list granted;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.downgrade_wall(granted); });
@@ -273,7 +281,7 @@ void mux_core<Key, Threading, Hash, Equal>::grant(waiter& w, after_unlock& after
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& after) noexcept
 {
-    std::construct_at(&w.node, w.handle);
+    ::new (static_cast<void*>(&w.node)) resumption{w.handle};
     if (w.where) {
         w.where->post(w.node);
     } else {
@@ -286,20 +294,33 @@ void mux_core<Key, Threading, Hash, Equal>::resume(waiter& w, after_unlock& afte
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::mark_unresumed(waiter& w, bool yes) noexcept
 {
-    const auto mark = [yes, mode = w.mode](auto& count) {
-        if (mode == lock_mode::exclusive)
-            count.store(yes ? 1 : 0, std::memory_order_relaxed); // the only holder
-        else if (yes)
-            count.fetch_add(1, std::memory_order_relaxed);
-        else
-            count.fetch_sub(1, std::memory_order_relaxed);
-    };
-    if (!w.several) [[likely]]
-        return mark(w.key->unresumed);
+    if (w.several) [[unlikely]]
+        mark_several(w, yes);
+    else
+        mark(w.key->unresumed, w.mode, yes);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::mark(counter& unresumed, lock_mode mode,
+                                                 bool yes) noexcept
+{
+    if (mode == lock_mode::exclusive)
+        unresumed.store(yes ? 1 : 0, std::memory_order_relaxed); // the only holder
+    else if (yes)
+        unresumed.fetch_add(1, std::memory_order_relaxed);
+    else
+        unresumed.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::mark_several(waiter& w, bool yes) noexcept
+{
+    if (yes)
+        lock_records::granted(*w.places);
     if (w.places->whole)
-        return mark(unresumed_);
+        return mark(unresumed_, w.mode, yes);
     for (place& p : *w.places)
-        mark(entry_of(p).unresumed);
+        mark(entry_of(p).unresumed, w.mode, yes);
 }
 
 template <class Key, class Threading, class Hash, class Equal>
@@ -320,6 +341,7 @@ void mux_core<Key, Threading, Hash, Equal>::dissolve(const locked_shards& locked
         return retire_if_idle(s, *w.key, after.dead);
     }
     block& b = *std::exchange(w.places, nullptr);
+    lock_records::end(b);
     if (b.whole) {
         place* p = b.begin();
         locked.for_each([&](shard& s) { take(s.state, *p++); });
@@ -464,7 +486,8 @@ void mux_core<Key, Threading, Hash, Equal>::for_each_waiting(const locked_shards
 }
 
 template <class Key, class Threading, class Hash, class Equal>
-mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* name)
+mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* name,
+                                                                  lock_records* records)
 {
     mux_snapshot<Key> out;
     out.name = name;
@@ -520,7 +543,34 @@ mux_snapshot<Key> mux_core<Key, Threading, Hash, Equal>::snapshot(const char* na
             out.keys.emplace_back(counts, e.key);
         });
     });
+    if (records)
+        add_requests(out, *records);
     return out;
+}
+
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::add_requests(mux_snapshot<Key>& out,
+                                                         lock_records& records)
+{
+    out.requests.reserve(records.size()); // as for the keys: none is moved under the locks
+    const clock::time_point now = records.now();
+    records.for_each([&](const request_record& r) {
+        auto& request = out.requests.emplace_back();
+        request.number = r.number;
+        request.context = r.context;
+        request.where = r.where;
+        request.whole = r.whole;
+        request.mode = r.mode;
+        request.granted = !r.waits;
+        request.waited = (r.waits ? now : r.granted) - r.asked;
+        request.held = r.waits ? clock::duration::zero() : now - r.granted;
+        if (r.whole)
+            return;
+        const block& b = *static_cast<const block*>(r.block);
+        request.keys.reserve(b.size);
+        for (const place& p : b)
+            request.keys.push_back(entry_of(p).key);
+    });
 }
 
 template <class Key, class Threading, class Hash, class Equal>

@@ -4,6 +4,7 @@
 #include <amux/context.hpp>
 #include <amux/detail/intrusive_hash.hpp>
 #include <amux/detail/mux_core.hpp>
+#include <amux/detail/spin_lock.hpp>
 #include <amux/error.hpp>
 
 #include <cstdint>
@@ -22,7 +23,7 @@ public:
 
     void add(block& b, std::uint64_t context_id) noexcept
     {
-        const locked l{mutex_};
+        const lock_scope l{mutex_};
         b.hash = context_id;
         blocks_.insert(b);
     }
@@ -30,7 +31,7 @@ public:
     /// Does nothing for a block that was never added.
     void remove(block& b) noexcept
     {
-        const locked l{mutex_};
+        const lock_scope l{mutex_};
         if (b.hash == 0)
             return;
         blocks_.erase(b);
@@ -40,7 +41,7 @@ public:
     /// A request of a descendant may be looking at the mode, on another thread.
     void set_shared(block& b) noexcept
     {
-        const locked l{mutex_};
+        const lock_scope l{mutex_};
         b.mode = lock_mode::shared;
     }
 
@@ -51,7 +52,7 @@ public:
     bool would_wait_for_itself(const context* asking, const Keys& keys, lock_mode& held,
                                std::string& same)
     {
-        const locked l{mutex_};
+        const lock_scope l{mutex_};
         for (const context* c = asking; c; c = c->parent()) {
             const auto overlaps = [&](block& mine) { return overlap(mine, keys, same); };
             if (const block* const b = blocks_.find(c->id(), overlaps).node) {
@@ -63,14 +64,6 @@ public:
     }
 
 private:
-    struct locked {
-        explicit locked(typename Core::threading::mutex& m) noexcept : mutex{m} { mutex.lock(); }
-        locked(const locked&) = delete;
-        locked& operator=(const locked&) = delete;
-        ~locked() { mutex.unlock(); }
-        typename Core::threading::mutex& mutex;
-    };
-
     static bool overlap(block&, whole_mux, std::string&) noexcept { return true; }
     template <class Keys>
     static bool overlap(block& mine, const Keys& keys, std::string& same)
@@ -91,34 +84,6 @@ private:
 
     typename Core::threading::mutex mutex_;
     intrusive_hash<block> blocks_;
-};
-
-/// A mux as its guards and awaiters see it: the core, and what only messages and reentrancy detection need.
-template <class Core>
-struct mux_body : Core {
-    using core = Core;
-
-    mux_body(std::size_t max_waiters, const char* mux_name, bool detects_reentrancy)
-        : Core{max_waiters},
-          name{mux_name},
-          registry{detects_reentrancy ? new reentrancy_registry<Core> : nullptr}
-    {}
-    mux_body(const mux_body&) = delete;
-    mux_body& operator=(const mux_body&) = delete;
-    ~mux_body() { delete registry; }
-
-    using Core::downgrade;
-    void downgrade(typename Core::block& b) noexcept
-    {
-        if (registry)
-            registry->set_shared(b);
-        else
-            b.mode = lock_mode::shared;
-        Core::downgrade(b);
-    }
-
-    const char* const name;
-    reentrancy_registry<Core>* const registry; // null: off
 };
 
 } // namespace amux::detail

@@ -4,6 +4,7 @@
 #include <amux/detail/admission.hpp>
 #include <amux/detail/entry.hpp>
 #include <amux/detail/intrusive_hash.hpp>
+#include <amux/detail/request_record.hpp>
 #include <amux/lock_mode.hpp>
 
 #include <atomic>
@@ -16,7 +17,7 @@
 namespace amux::detail {
 
 /// The places of a request for several keys or for the whole mux, in one piece of memory; the guard gets it with the
-/// grant. With reentrancy detection every lock has one, and it stands in the registry under its context.
+/// grant. With an option that detects or records something every lock that is awaited has one.
 template <class Rule>
 struct place_block {
     place_block* chain = nullptr; // in the registry, or in a pool
@@ -28,12 +29,18 @@ struct place_block {
     bool whole = false;
     bool one_key = false;
     bool counted = false; // by a snapshot that is being made
+    request_record* record = nullptr; // once one was kept
 
     typename Rule::place* begin() noexcept
     {
         return std::launder(reinterpret_cast<typename Rule::place*>(this + 1));
     }
     typename Rule::place* end() noexcept { return begin() + size; }
+    const typename Rule::place* begin() const noexcept
+    {
+        return std::launder(reinterpret_cast<const typename Rule::place*>(this + 1));
+    }
+    const typename Rule::place* end() const noexcept { return begin() + size; }
 
     static place_block* make(std::size_t capacity)
     {
@@ -46,7 +53,11 @@ struct place_block {
             ::new (static_cast<void*>(reinterpret_cast<place*>(b + 1) + i)) place;
         return b;
     }
-    static void destroy(place_block* b) noexcept { ::operator delete(b); }
+    static void destroy(place_block* b) noexcept
+    {
+        delete b->record;
+        ::operator delete(b);
+    }
 };
 
 /// The unused blocks of one shard. Thread-safety: under the shard's lock.

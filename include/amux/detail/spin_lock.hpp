@@ -60,4 +60,17 @@ private:
     std::atomic<bool> locked_{false};
 };
 
+/// Holds a mutex to the end of its scope. (That of the standard library would cost every user its header.)
+template <class Mutex>
+class [[nodiscard]] lock_scope {
+public:
+    explicit lock_scope(Mutex& m) noexcept : mutex_{m} { mutex_.lock(); }
+    lock_scope(const lock_scope&) = delete;
+    lock_scope& operator=(const lock_scope&) = delete;
+    ~lock_scope() { mutex_.unlock(); }
+
+private:
+    Mutex& mutex_;
+};
+
 } // namespace amux::detail
