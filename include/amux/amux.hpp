@@ -6,6 +6,7 @@
 
 #include <amux/version.hpp>
 #include <amux/lock_mode.hpp>
+#include <amux/source_location.hpp>
 #include <amux/error.hpp>
 #include <amux/clock.hpp>
 #include <amux/metric.hpp>
@@ -23,7 +24,10 @@
 #include <amux/counting.hpp>
 #include <amux/tracing.hpp>
 #include <amux/snapshot.hpp>
+#include <amux/asyncmux_options.hpp>
 #include <amux/asyncmux.hpp>
+#include <amux/deadlock_detector.hpp>
+#include <amux/long_holds.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/memory_backend.hpp>
 #include <amux/lock_options.hpp>

@@ -7,6 +7,7 @@
 #include <amux/detail/lock_operation.hpp>
 #include <amux/error.hpp>
 #include <amux/snapshot.hpp>
+#include <amux/source_location.hpp>
 #include <amux/threading.hpp>
 
 #include <chrono>
@@ -277,27 +278,31 @@ public:
     }
 
     /// Runs `fn()` under the lock and gives its result; when `fn` is a coroutine, that is awaited under the lock. The
-    /// lock is released however `fn` ends. Needs memory for a coroutine frame. `fn` is moved in.
+    /// lock is released however `fn` ends. Needs memory for a coroutine frame. `fn` is moved in. `from` is for records.
     template <std::invocable F>
-    auto with_lock(F fn, stop_token s = {})
+    auto with_lock(F fn, stop_token s = {}, source_location from = source_location::current())
     {
-        return detail::run_with_lock(lock(std::move(s)), std::move(fn));
+        return detail::run_with_lock(lock(std::move(s)), std::move(fn), from);
     }
     template <class K, std::invocable F>
-    auto with_lock(K&& k, F fn, stop_token s = {})
+    auto with_lock(K&& k, F fn, stop_token s = {},
+                   source_location from = source_location::current())
     {
-        return detail::run_with_lock(lock(std::forward<K>(k), std::move(s)), std::move(fn));
+        return detail::run_with_lock(lock(std::forward<K>(k), std::move(s)), std::move(fn), from);
     }
     /// As `with_lock`, together with other readers.
     template <std::invocable F>
-    auto with_lock_shared(F fn, stop_token s = {})
+    auto with_lock_shared(F fn, stop_token s = {},
+                          source_location from = source_location::current())
     {
-        return detail::run_with_lock(lock_shared(std::move(s)), std::move(fn));
+        return detail::run_with_lock(lock_shared(std::move(s)), std::move(fn), from);
     }
     template <class K, std::invocable F>
-    auto with_lock_shared(K&& k, F fn, stop_token s = {})
+    auto with_lock_shared(K&& k, F fn, stop_token s = {},
+                          source_location from = source_location::current())
     {
-        return detail::run_with_lock(lock_shared(std::forward<K>(k), std::move(s)), std::move(fn));
+        return detail::run_with_lock(lock_shared(std::forward<K>(k), std::move(s)), std::move(fn),
+                                     from);
     }
 
     /// No new lock is granted from now on: every waiting request, in order of arrival, and every new one gets

@@ -5,12 +5,15 @@
 /// Prints guards, modes, errors and snapshots with fmt, for people. Needs fmt 9 or newer (`amux::format`).
 
 #include <amux/asyncmux.hpp>
+#include <amux/clock.hpp>
 #include <amux/error.hpp>
 #include <amux/lock_mode.hpp>
 #include <amux/snapshot.hpp>
+#include <amux/source_location.hpp>
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <concepts>
 #include <iterator>
 #include <string>
@@ -95,7 +98,35 @@ struct fmt::formatter<amux::key_snapshot<Key>> : fmt::formatter<std::string_view
     }
 };
 
-/// A line for the mux, a line for each key.
+/// "'key': exclusive by context 7 at file.cpp:12, held for 3.500 s" or "..., waiting for 0.020 s".
+template <class Key>
+struct fmt::formatter<amux::request_snapshot<Key>> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(const amux::request_snapshot<Key>& request, Context& context) const
+    {
+        const auto seconds = [](amux::clock::duration d) {
+            return std::chrono::duration<double>{d}.count();
+        };
+        std::string text = request.whole ? "whole" : "";
+        for (const Key& key : request.keys) {
+            text += text.empty() ? "" : ", ";
+            amux::detail::append_key(text, key);
+        }
+        auto out = fmt::format_to(std::back_inserter(text), ": {} by ", to_string(request.mode));
+        if (request.context != 0)
+            fmt::format_to(out, "context {}", request.context);
+        else
+            fmt::format_to(out, "an unknown context");
+        text += amux::detail::place_text(request.where);
+        if (request.granted)
+            fmt::format_to(out, ", held for {:.3f} s", seconds(request.held));
+        else
+            fmt::format_to(out, ", waiting for {:.3f} s", seconds(request.waited));
+        return fmt::formatter<std::string_view>::format(text, context);
+    }
+};
+
+/// A line for the mux, a line for each key, and one for each request of which there is a record.
 template <class Key>
 struct fmt::formatter<amux::mux_snapshot<Key>> : fmt::formatter<std::string_view> {
     template <class Context>
@@ -106,6 +137,8 @@ struct fmt::formatter<amux::mux_snapshot<Key>> : fmt::formatter<std::string_view
         amux::detail::append_counts(text, mux.whole);
         for (const auto& key : mux.keys)
             fmt::format_to(std::back_inserter(text), "\n  {}", key);
+        for (const auto& request : mux.requests)
+            fmt::format_to(std::back_inserter(text), "\n    {}", request);
         return fmt::formatter<std::string_view>::format(text, context);
     }
 };

@@ -3,8 +3,10 @@
 
 #include <amux/detail/awaitable.hpp>
 #include <amux/detail/lock_awaiter.hpp>
+#include <amux/source_location.hpp>
 #include <amux/task.hpp>
 
+#include <coroutine>
 #include <type_traits>
 #include <utility>
 
@@ -100,11 +102,33 @@ struct result_of_call<F> {
     using type = await_result_t<std::invoke_result_t<F&>>;
 };
 
+/// Awaits a lock on behalf of other code than that in which the `co_await` stands.
+template <class Operation>
+class awaited_from {
+public:
+    awaited_from(Operation&& o, source_location from)
+        : awaiter_{std::move(o).operator co_await()}, from_{from}
+    {}
+
+    bool await_ready() { return awaiter_.await_ready(); }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h)
+    {
+        return awaiter_.await_suspend(h, from_);
+    }
+    auto await_resume() { return awaiter_.await_resume(); }
+
+private:
+    decltype(std::declval<Operation>().operator co_await()) awaiter_;
+    source_location from_;
+};
+
 /// Runs `fn`, plain or a coroutine, under the lock. The guard releases it however `fn` ends.
 template <class Operation, class F>
-task<typename result_of_call<F>::type> run_with_lock(Operation operation, F fn)
+task<typename result_of_call<F>::type> run_with_lock(Operation operation, F fn,
+                                                     source_location from)
 {
-    const auto guard = co_await std::move(operation);
+    const auto guard = co_await awaited_from{std::move(operation), from};
     if constexpr (awaitable<std::invoke_result_t<F&>>)
         co_return co_await fn();
     else
