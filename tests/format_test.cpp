@@ -10,6 +10,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <functional>
@@ -84,4 +85,21 @@ TEST_CASE("format: a snapshot is a line for the mux and one for each key", "[for
     mux.close();
     CHECK(fmt::format("{}", mux.snapshot()) ==
           "mux 'tiles', closed, whole: exclusive by 1, 0 waiting");
+}
+
+TEST_CASE("format: a snapshot has a line for each request that is recorded", "[format][records]")
+{
+    amux::manual_event_loop loop;
+    asyncmux<> mux{{.record_requests = true, .time = &loop}};
+    const amux::context who;
+    request held{mux.lock("k"), {&loop, &who}};
+    request waits{mux.lock()};
+    loop.advance(std::chrono::milliseconds{1500});
+    const std::string text = fmt::format("{}", mux.snapshot());
+    CHECK(text.find("\n    'k': exclusive by context " + std::to_string(who.id()) + " at ") !=
+          std::string::npos);
+    CHECK(text.find(", held for 1.500 s\n    whole: exclusive by an unknown context at ") !=
+          std::string::npos);
+    CHECK(text.ends_with(", waiting for 1.500 s"));
+    waits.destroy();
 }

@@ -4,13 +4,11 @@
 #include "support/request.hpp"
 
 #include <amux/asyncmux.hpp>
-#include <amux/format.hpp>
 #include <amux/long_holds.hpp>
 #include <amux/manual_event_loop.hpp>
 #include <amux/spawn.hpp>
 #include <amux/task.hpp>
 
-#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -115,20 +113,6 @@ TEST_CASE("snapshot: a record says where its lock is awaited", "[asyncmux][recor
     CHECK(std::string{seen[0].where.function_name()} != "");
     CHECK(seen[1].where.line() == line + 3);
     CHECK(seen[0].context == seen[1].context);
-}
-
-TEST_CASE("snapshot: records print as lines", "[asyncmux][records][format]")
-{
-    world w;
-    request held{w.mux.lock("k"), w.by(w.one)};
-    request waits{w.mux.lock(), w.by(w.two)};
-    w.loop.advance(1500ms);
-    const std::string text = fmt::format("{}", w.mux.snapshot());
-    CHECK_THAT(text, ContainsSubstring("\n    'k': exclusive by context " +
-                                       std::to_string(w.one.id()) + " at "));
-    CHECK_THAT(text, ContainsSubstring(", held for 1.500 s\n    whole: exclusive by context "));
-    CHECK_THAT(text, EndsWith(", waiting for 1.500 s"));
-    waits.destroy();
 }
 
 TEST_CASE("asyncmux: destroyed while it is held it says who holds it", "[asyncmux][records]")

@@ -119,18 +119,13 @@ private:
     {
         const locked l{mutex_};
         r.order = ++last_order_;
-        try {
-            link_lasting(r, depth(asking));
-            if (!stands_still(r))
-                return;
-            for (const context* c = asking; c; c = c->parent())
-                add(r, list_of(waits_, c->id()));
-            if (closes_cycle(r, asking))
-                throw deadlock_error{cycle_of(r)};
-        } catch (...) {
-            unlink(r, 0);
-            throw;
-        }
+        link_lasting(r, depth(asking));
+        if (!stands_still(r))
+            return;
+        for (const context* c = asking; c; c = c->parent())
+            add(r, list_of(waits_, c->id()));
+        if (closes_cycle(r, asking))
+            throw deadlock_error{cycle_of(r)};
     }
 
     void granted(record& r) noexcept override

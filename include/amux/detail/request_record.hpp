@@ -61,7 +61,7 @@ public:
     wait_graph(const wait_graph&) = delete;
     wait_graph& operator=(const wait_graph&) = delete;
 
-    /// It waits, or is granted at once. Throws: when it must not wait, or there is no memory; then it is as never told.
+    /// It waits, or is granted at once. Throws: when it must not wait, or there is no memory; it `leaves` then, too.
     virtual void arrives(request_record& r, const context* asking) = 0;
     virtual void granted(request_record& r) noexcept = 0;
     virtual void downgraded(request_record& r) noexcept = 0;
