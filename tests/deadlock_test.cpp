@@ -117,6 +117,7 @@ TEST_CASE("deadlock_detector: who is refused leaves nothing behind, and can ask 
     request refused{w.b.lock("k"), w.by(w.one)};
     REQUIRE(is_refused(refused));
     CHECK(w.b.snapshot().keys.at(0).waiters == 0);
+    CHECK(w.b.snapshot().requests.size() == 1);
     held.unlock();
     CHECK(waits.state() == "owns");
     request again{w.b.lock("k"), w.by(w.one)};
