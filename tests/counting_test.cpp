@@ -7,6 +7,7 @@
 
 #include <amux/asyncmux.hpp>
 #include <amux/counting.hpp>
+#include <amux/lease_counters.hpp>
 #include <amux/manual_event_loop.hpp>
 
 #include <catch2/catch_template_test_macros.hpp>
@@ -226,6 +227,9 @@ TEST_CASE("metrics: several sources share one announcement, and any name is a la
                     "amux_mux_grants_total{mux=\"plain\"} 1099511627776\n"
                     "amux_mux_grants_total{mux=\"\\\"quoted\\\"\\\\\\nline\"} 1099511627776\n") ==
           0);
+    const std::string leases =
+        prometheus::text_of<amux::lease_counts>("locks", {{"jobs", amux::lease_counts{}}});
+    CHECK(strictly_parsed(text + leases).size() == 17);
     CHECK(strictly_parsed(text + text).empty());
     CHECK(strictly_parsed(text.substr(0, text.size() - 1)).empty());
 }

@@ -159,6 +159,7 @@ TEST_CASE("lease_counters: without memory, and before hooks that throw, all else
     amux::lock_event e;
     e.token = "a token";
     e.ttl = 1s;
+    e.expires_at = std::chrono::system_clock::now() + 1s;
     {
         const support::no_memory now{1};
         try {

@@ -6,7 +6,6 @@
 #include <amux/detail/trace_json.hpp>
 #include <amux/threading.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +51,7 @@ struct tracing : Threading {
         std::size_t dropped() const noexcept
         {
             const buffer* const b = current_.load(std::memory_order_acquire);
-            return b ? b->asked() - b->filled() : 0;
+            return b ? b->beyond(b->asked()) : 0;
         }
 
         /// What was recorded, as a document of Chrome's trace event format; times count from `start`, in microseconds.
@@ -102,7 +101,8 @@ struct tracing : Threading {
             explicit buffer(std::size_t n) : size{n}, slots{new slot[n]}, begun{Clock::now()} {}
 
             std::size_t asked() const noexcept { return next.load(std::memory_order_relaxed); }
-            std::size_t filled() const noexcept { return (std::min)(asked(), size); }
+            /// How many of so many have no place.
+            std::size_t beyond(std::size_t n) const noexcept { return n > size ? n - size : 0; }
 
             const std::size_t size;
             const std::unique_ptr<slot[]> slots;
@@ -147,9 +147,10 @@ std::string tracing<Key, Threading, Clock>::observer::chrome_trace(std::string_v
     if (!b)
         return detail::trace_json{mux_name, {}}.finish({}, 0);
     detail::trace_json json{mux_name, b->begun};
-    const std::size_t lost = dropped();
+    const std::size_t asked = b->asked(); // once: it rises
+    const std::size_t lost = b->beyond(asked);
     clock::time_point end = Clock::now();
-    for (std::size_t i = 0, n = b->filled(); i != n; ++i) {
+    for (std::size_t i = 0, n = asked - lost; i != n; ++i) {
         const slot& s = b->slots[i];
         if (!s.filled.load(std::memory_order_acquire))
             continue; // being written just now
