@@ -7,6 +7,8 @@
 #include "muxes.hpp"
 #include "peers.hpp"
 
+#include <amux/asyncmux.hpp>
+#include <amux/deadlock_detector.hpp>
 #include <amux/event_loop.hpp>
 #include <amux/manual_event_loop.hpp>
 
@@ -180,10 +182,13 @@ hooked await_with_context(amux::scheduler*, amux::asyncmux<key>& mux, double& ea
     each = watch.each(operations);
 }
 
-void reentrancy(row& r)
+void options(row& r)
 {
     static amux::asyncmux<key> plain;
     static amux::asyncmux<key> detecting{{.prevent_reentrancy = true}};
+    static amux::asyncmux<key> recording{{.record_requests = true}};
+    static amux::deadlock_detector detector;
+    static amux::asyncmux<key> searching{{.deadlocks = &detector}};
     const auto add = [&r](const char* name, amux::asyncmux<key>& mux) {
         r.add(name, [&mux] {
             double each = 0;
@@ -192,7 +197,9 @@ void reentrancy(row& r)
         });
     };
     add("without", plain);
-    add("with detection", detecting);
+    add("prevent_reentrancy", detecting);
+    add("record_requests", recording);
+    add("deadlocks", searching);
 }
 
 } // namespace
@@ -204,7 +211,7 @@ void add_several(table& t)
     t.add("a time limit, uncontended", limited);
     for (const std::size_t n : {1'000UL, 100'000UL})
         t.add("timed out, " + short_number(n), [n](row& r) { timed_out(r, n); });
-    t.add("reentrancy detection", reentrancy);
+    t.add("an option", options);
 }
 
 } // namespace bench
