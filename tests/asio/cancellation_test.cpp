@@ -354,6 +354,27 @@ TEST_CASE("asio cancellation: of a group of locks each is in the result, or was 
     CHECK(mux.tracked_keys() == 0);
 }
 
+TEST_CASE("asio cancellation: a task does not hear the slot, and goes on", "[asio][cancellation]")
+{
+    const auto work = [](mux_type& m) -> amux::task<bool> {
+        const auto guard = co_await m.lock("k");
+        co_return guard.owns_lock();
+    };
+    mux_type mux;
+    asio::io_context io;
+    asio::cancellation_signal signal;
+    bool owned = false;
+    const auto keep = [&](const std::exception_ptr&, bool owns) { owned = owns; };
+    auto guard = mux.try_lock("k");
+    work(mux)(asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(io, keep)));
+    signal.emit(terminal);
+    support::run_ready(io);
+    CHECK_FALSE(owned);
+    guard.unlock();
+    support::run(io);
+    CHECK(owned);
+}
+
 TEST_CASE("asio cancellation: when the mux closes all who wait are told, in order",
           "[asio][cancellation]")
 {

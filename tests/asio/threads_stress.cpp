@@ -360,7 +360,7 @@ TEST_CASE("asio threads: leases are taken in turns by coroutines of a pool",
     asio::thread_pool pool{2};
     amux::asio_scheduler loop{pool.get_executor()};
     amux::memory_backend store;
-    amux::distributed_lock locks{store, loop};
+    amux::distributed_lock locks{store, loop, {.local_turns = 1'000'000}}; // nobody else wants any
     int counter = 0;
     const int rounds = support::scaled(200);
     const auto work = [&]() -> asio::awaitable<void> {
