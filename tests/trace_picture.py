@@ -58,7 +58,7 @@ def read(document):
             assert event["name"] == tracks[event["tid"]] + ": shared by", event
             shared.setdefault(tracks[event["tid"]], []).append((begin, event["args"]["holders"]))
         elif event["ph"] == "b":
-            assert event["id"] not in open_spans, event
+            assert event["id"] not in open_spans and event["tid"] in tracks, event
             open_spans[event["id"]] = event
         else:
             start = open_spans.pop(event["id"])

@@ -72,7 +72,7 @@ std::string track_name(const Key& key)
     mux.observer().start(8);
     static_cast<void>(mux.try_lock(key));
     const journal names = events_of(mux, "M");
-    const std::string_view before = R"(M 1,"name":"thread_name","args":{"name":)";
+    const std::string_view before = R"(M 2,"name":"thread_name","args":{"name":)";
     return names.size() == 2 ? names[1].substr(before.size(), names[1].size() - before.size() - 1)
                              : "";
 }
@@ -95,11 +95,11 @@ TEMPLATE_TEST_CASE("tracing: an exclusive hold lies on the track of its key, in 
     CHECK(
         events_of(mux, "MX") ==
         journal{
-            R"(M 0,"name":"process_name","args":{"name":"mux"})",
-            R"(M 1,"name":"thread_name","args":{"name":"a"})",
-            R"(M 2,"name":"thread_name","args":{"name":"b"})",
-            R"(X 1,"ts":1.500,"dur":2000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})",
-            R"(X 2,"ts":1.500,"dur":3000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
+            R"(M 1,"name":"process_name","args":{"name":"mux"})",
+            R"(M 2,"name":"thread_name","args":{"name":"a"})",
+            R"(M 3,"name":"thread_name","args":{"name":"b"})",
+            R"(X 2,"ts":1.500,"dur":2000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})",
+            R"(X 3,"ts":1.500,"dur":3000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
 }
 
 TEST_CASE("tracing: a wait says how it ended, and waits may overlap", "[tracing]")
@@ -118,10 +118,10 @@ TEST_CASE("tracing: a wait says how it ended, and waits may overlap", "[tracing]
     CHECK(
         events_of(mux, "be") ==
         journal{
-            R"(b 0,"ts":0.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
-            R"(e 0,"ts":2000.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
-            R"(b 0,"ts":1000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})",
-            R"(e 0,"ts":3000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})"});
+            R"(b 2,"ts":0.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
+            R"(e 2,"ts":2000.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
+            R"(b 2,"ts":1000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})",
+            R"(e 2,"ts":3000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})"});
 }
 
 TEST_CASE("tracing: who shares a lock is counted, after a downgrade too", "[tracing]")
@@ -138,11 +138,11 @@ TEST_CASE("tracing: who shares a lock is counted, after a downgrade too", "[trac
     CHECK(
         events_of(mux, "XC") ==
         journal{
-            R"(X 1,"ts":0.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"downgraded"})",
-            R"(C 1,"ts":1000.000,"name":"a: shared by","args":{"holders":1})",
-            R"(C 1,"ts":1000.000,"name":"a: shared by","args":{"holders":2})",
-            R"(C 1,"ts":2000.000,"name":"a: shared by","args":{"holders":1})",
-            R"(C 1,"ts":2000.000,"name":"a: shared by","args":{"holders":0})"});
+            R"(X 2,"ts":0.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"downgraded"})",
+            R"(C 2,"ts":1000.000,"name":"a: shared by","args":{"holders":1})",
+            R"(C 2,"ts":1000.000,"name":"a: shared by","args":{"holders":2})",
+            R"(C 2,"ts":2000.000,"name":"a: shared by","args":{"holders":1})",
+            R"(C 2,"ts":2000.000,"name":"a: shared by","args":{"holders":0})"});
 }
 
 TEST_CASE("tracing: several keys, and the whole mux, are no key", "[tracing]")
@@ -160,12 +160,13 @@ TEST_CASE("tracing: several keys, and the whole mux, are no key", "[tracing]")
     CHECK(
         events_of(mux, "MXe") ==
         journal{
-            R"(M 0,"name":"process_name","args":{"name":"mux"})",
-            R"(e 0,"ts":1000.000,"cat":"hold","id":1,"name":"3 keys","args":{"mode":"shared","end":"released"})",
-            R"(e 0,"ts":1000.000,"cat":"hold","id":2,"name":"2 keys","args":{"mode":"exclusive","end":"released"})",
-            R"(e 0,"ts":1000.000,"cat":"wait","id":3,"name":"the whole mux: waiting","args":{"mode":"exclusive","end":"granted"})",
-            R"(M 1,"name":"thread_name","args":{"name":"the whole mux"})",
-            R"(X 1,"ts":1000.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
+            R"(M 1,"name":"process_name","args":{"name":"mux"})",
+            R"(M 2,"name":"thread_name","args":{"name":"several keys"})",
+            R"(M 3,"name":"thread_name","args":{"name":"the whole mux"})",
+            R"(e 2,"ts":1000.000,"cat":"hold","id":1,"name":"3 keys","args":{"mode":"shared","end":"released"})",
+            R"(e 2,"ts":1000.000,"cat":"hold","id":2,"name":"2 keys","args":{"mode":"exclusive","end":"released"})",
+            R"(e 3,"ts":1000.000,"cat":"wait","id":3,"name":"the whole mux: waiting","args":{"mode":"exclusive","end":"granted"})",
+            R"(X 3,"ts":1000.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
 }
 
 TEST_CASE("tracing: what goes on yet is drawn until now", "[tracing]")
@@ -180,13 +181,13 @@ TEST_CASE("tracing: what goes on yet is drawn until now", "[tracing]")
     REQUIRE(seen.size() == 3);
     CHECK(
         seen[0] ==
-        R"(X 1,"ts":0.000,"dur":5.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})");
+        R"(X 2,"ts":0.000,"dur":5.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})");
     CHECK(
         seen[1] ==
-        R"(e 0,"ts":5.000,"cat":"hold","id":1,"name":"2 keys","args":{"mode":"exclusive","end":"still held"})");
+        R"(e 3,"ts":5.000,"cat":"hold","id":1,"name":"2 keys","args":{"mode":"exclusive","end":"still held"})");
     CHECK(
         seen[2] ==
-        R"(e 0,"ts":5.000,"cat":"wait","id":2,"name":"7: waiting","args":{"mode":"exclusive","end":"still waiting"})");
+        R"(e 2,"ts":5.000,"cat":"wait","id":2,"name":"7: waiting","args":{"mode":"exclusive","end":"still waiting"})");
 }
 
 TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it", "[tracing]")
@@ -210,7 +211,7 @@ TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it"
     CHECK(
         events_of(document, "XC") ==
         journal{
-            R"(X 1,"ts":1.000,"dur":0.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})"});
+            R"(X 2,"ts":1.000,"dur":0.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})"});
     mux.observer().start(3);
     CHECK(mux.observer().dropped() == 0);
     CHECK(events_of(mux, "X").empty());
@@ -273,11 +274,11 @@ TEST_CASE("tracing: keys without a text have numbers", "[tracing]")
     CHECK(
         events_of(mux, "MX") ==
         journal{
-            R"(M 0,"name":"process_name","args":{"name":"mux"})",
-            R"(M 1,"name":"thread_name","args":{"name":"key #1"})",
-            R"(M 2,"name":"thread_name","args":{"name":"key #2"})",
-            R"(X 1,"ts":0.000,"dur":1.000,"cat":"hold","name":"exclusive","args":{"end":"released"})",
-            R"(X 2,"ts":0.000,"dur":1.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})"});
+            R"(M 1,"name":"process_name","args":{"name":"mux"})",
+            R"(M 2,"name":"thread_name","args":{"name":"key #1"})",
+            R"(M 3,"name":"thread_name","args":{"name":"key #2"})",
+            R"(X 2,"ts":0.000,"dur":1.000,"cat":"hold","name":"exclusive","args":{"end":"released"})",
+            R"(X 3,"ts":0.000,"dur":1.000,"cat":"hold","name":"exclusive","args":{"end":"still held"})"});
 }
 
 TEST_CASE("tracing: a policy may count and trace", "[tracing]")

@@ -65,19 +65,19 @@ inline void append_json(std::string& out, std::string_view text)
 /// Makes of events, in the order in which they were recorded, the trace events of Chrome.
 ///
 /// A key, and the whole mux, is a track on which exclusive holds lie, and a counter of those who share it. Waits may
-/// overlap, and so may holds of several keys: those are asynchronous events.
+/// overlap, and so may holds of several keys: those are asynchronous events of their track.
 class trace_json {
 public:
     trace_json(std::string_view mux_name, clock::time_point begin) : begin_{begin}
     {
-        name_track("process_name", 0, mux_name);
+        name_track("process_name", 1, mux_name);
     }
 
     void add(const trace_event& e)
     {
         switch (e.kind) {
             case trace_kind::wait:
-                waits_[e.request] = {e.at, group_of(e), e.mode};
+                waits_[e.request] = {track_of(e).number, e.at, name_of(e) + ": waiting", e.mode};
                 break;
             case trace_kind::leave:
                 end_wait(e, "given up");
@@ -119,6 +119,7 @@ private:
     };
     /// Something that may overlap with its like.
     struct span {
+        std::size_t track;
         clock::time_point since;
         std::string name;
         lock_mode mode;
@@ -139,15 +140,15 @@ private:
         const std::string_view text{e.text.data(), e.length};
         return text.empty() ? "(empty)" : std::string{text};
     }
-    std::string group_of(const trace_event& e) { return name_of(e) + ": waiting"; }
 
     track& track_of(const trace_event& e)
     {
-        std::string name = name_of(e);
-        const auto [at, is_new] = tracks_.try_emplace((e.whole ? 'w' : 'k') + name);
+        std::string name = is_set(e) ? "several keys" : name_of(e);
+        const char sort = e.whole ? 'w' : is_set(e) ? 's' : 'k';
+        const auto [at, is_new] = tracks_.try_emplace(sort + name);
         track& t = at->second;
         if (is_new) {
-            t.number = tracks_.size();
+            t.number = tracks_.size() + 1; // not that of the process, which viewers treat apart
             name_track("thread_name", t.number, name);
             t.name = std::move(name);
         }
@@ -157,7 +158,7 @@ private:
     void begin_hold(const trace_event& e)
     {
         if (is_set(e)) {
-            sets_[e.thing] = {e.at, name_of(e), e.mode};
+            sets_[e.thing] = {track_of(e).number, e.at, name_of(e), e.mode};
             return;
         }
         track& t = track_of(e);
@@ -245,7 +246,7 @@ private:
     {
         const std::string id = std::to_string(++spans_);
         const auto mark = [&](const char* phase, clock::time_point at) {
-            std::string& out = event(phase, 0);
+            std::string& out = event(phase, s.track);
             append_time(out, ",\"ts\":", at - begin_);
             ((out += ",\"cat\":\"") += category) += "\",\"id\":" + id;
             append_json(out += ",\"name\":", s.name);
