@@ -282,6 +282,30 @@ TEST_CASE("redlock: a release on its way does not undo what its token gets later
     CHECK(w.held_by("a") == 2);
 }
 
+TEST_CASE("redlock: an extend on its way does not shorten what a later one has promised",
+          "[redlock]")
+{
+    // A majority has extended by a second while the question to node 3 was on its way. Until it is there, node 3 does not
+    // count for more than a second.
+    redlock_world w;
+    auto a = w.acquire("a");
+    w.loop.run_ready();
+    w.stores[2].next(operation::extend, course::slow(100ms, 0ms));
+    auto shorter = w.extend("a", 1s);
+    w.loop.run_ready();
+    CHECK(shorter.value());
+    w.stores[1].next(operation::extend, course::fails(backend_error_kind::not_applied));
+    auto longer = w.extend("a", 10s);
+    w.loop.run_ready();
+    REQUIRE(longer.state() == "trouble");
+    CHECK_THAT(longer.message(), ContainsSubstring("shorter"));
+    w.pass(100ms);
+    auto again = w.extend("a", 10s);
+    w.pass(5s);
+    CHECK(again.value());
+    CHECK(w.held_by("a") == 3);
+}
+
 TEST_CASE("redlock: a refusal tells when a majority is free at the latest", "[redlock]")
 {
     redlock_world w{5};

@@ -7,9 +7,17 @@
 #include <amux/testing/history.hpp>
 #include <amux/testing/scripted_backend.hpp>
 
+#include "support/scale.hpp"
+#include "support/seeded_bits.hpp"
+
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -38,14 +46,53 @@ struct walk_manners {
     milliseconds patience = 300s; // by then everybody has been served
 };
 
+/// What the processes of a walk share: one store that misbehaves, seen by each as a `Backend`.
+template <class Backend>
+class one_store {
+public:
+    using backend = Backend&;
+    using decision = decltype(amux::testing::scripted_backend::decide);
+
+    explicit one_store(amux::scheduler& network) : store_{network} {}
+
+    void decide(decision d) { store_.decide = std::move(d); }
+    backend seen_on(amux::scheduler&)
+    {
+        if constexpr (std::is_same_v<Backend, amux::testing::scripted_backend>)
+            return store_;
+        else
+            return plain_;
+    }
+    bool knows(const std::string& key, const std::string& token)
+    {
+        return store_.holder(key) == token;
+    }
+    std::size_t count() const { return store_.count(); }
+    std::size_t in_flight() const { return store_.in_flight(); }
+    std::size_t size() const { return store_.size(); }
+    std::vector<const amux::testing::backend_call*> calls() const
+    {
+        std::vector<const amux::testing::backend_call*> all;
+        for (const auto& c : store_.calls())
+            all.push_back(&c);
+        return all;
+    }
+
+private:
+    amux::testing::scripted_backend store_;
+    amux::testing::plain_scripted_backend plain_{store_};
+};
+
 /// Several processes, each a `distributed_lock` on a loop of its own whose clock may go a little wrong and which may stand
 /// still. Each has some coroutines that acquire, hold, extend and release leases. A history is kept of what they see.
-template <class Backend>
+template <class Store>
 class lease_walk {
+    using Backend = typename Store::backend;
+
 public:
     lease_walk(std::uint64_t seed, walk_manners manners) : random_{seed}, manners_{manners}
     {
-        store_.decide = [this](const amux::testing::backend_call& c) { return course_of(c); };
+        store_.decide([this](const amux::testing::backend_call& c) { return course_of(c); });
         keys_ = 1 + below(2);
         const std::size_t processes = 2 + below(3);
         for (std::size_t n = 0; n < processes; ++n) {
@@ -55,7 +102,7 @@ public:
             options.local_turns = 1 + static_cast<unsigned>(below(5));
             if (manners_.poll > 1min)
                 options.local_turns = 1'000'000; // whoever gives way to others waits for a poll
-            processes_.push_back(std::make_unique<process>(backend(), rate, options, n + 1));
+            processes_.push_back(std::make_unique<process>(store_, rate, options, n + 1));
         }
         for (auto& p : processes_) {
             for (std::size_t workers = 1 + below(3); workers > 0; --workers) {
@@ -89,13 +136,13 @@ public:
 
 private:
     struct process {
-        process(Backend& b, double clock_rate, const amux::distributed_lock_options& o,
+        process(Store& s, double clock_rate, const amux::distributed_lock_options& o,
                 std::size_t number)
-            : rate{clock_rate}, locks{b, loop, o}, name{"p" + std::to_string(number)}
+            : rate{clock_rate}, locks{s.seen_on(loop), loop, o}, name{"p" + std::to_string(number)}
         {}
         amux::manual_event_loop loop;
         double rate; // of its clock
-        amux::distributed_lock<Backend&> locks;
+        amux::distributed_lock<Backend> locks;
         std::string name;
         amux::clock::time_point stands_until{};
         bool drained = false;
@@ -111,14 +158,6 @@ private:
         bool given_back = false; // by who holds it
         bool over = false;
     };
-
-    Backend& backend()
-    {
-        if constexpr (std::is_same_v<Backend, amux::testing::scripted_backend>)
-            return store_;
-        else
-            return plain_;
-    }
 
     std::size_t below(std::size_t n)
     {
@@ -228,7 +267,7 @@ private:
                 b->valid_until = b->lease.valid_until();
                 tell_belief(kind::believes, *b);
             }
-            if (store_.holder(b->key) != b->lease.token())
+            if (!store_.knows(b->key, b->lease.token()))
                 fail(*b, "believes in a lease that the store does not know");
             for (belief* const other : beliefs_) {
                 if (other != b && other->key == b->key && other->lease.is_held())
@@ -243,7 +282,8 @@ private:
             return;
         trouble_ = b.where.name + "'s call " + b.call + " for " + b.key + ' ' + what + " at " +
                    std::to_string(network_.now().time_since_epoch().count()) + "; requests:";
-        for (const auto& c : store_.calls()) {
+        for (const auto* call : store_.calls()) {
+            const auto& c = *call;
             if (c.key != b.key || c.token != b.lease.token())
                 continue;
             trouble_ += std::string{"\n    "} + to_string(c.op) + ", ttl " +
@@ -356,8 +396,7 @@ private:
     std::mt19937_64 random_;
     walk_manners manners_;
     amux::manual_event_loop network_; // the store's clock is right
-    amux::testing::scripted_backend store_{network_};
-    amux::testing::plain_scripted_backend plain_{store_};
+    Store store_{network_};
     std::size_t keys_ = 1;
     std::vector<std::unique_ptr<process>> processes_;
     std::vector<belief*> beliefs_;
@@ -365,5 +404,35 @@ private:
     std::size_t working_ = 0;
     std::string trouble_;
 };
+
+// AMUX_SEED=N replays one walk.
+template <class Store>
+void check_walks(const walk_manners& manners, int walks)
+{
+    const char* const replay = std::getenv("AMUX_SEED");
+    std::uint64_t seed =
+        replay ? std::strtoull(replay, nullptr, 10) : std::uint64_t{Catch::getSeed()} << 20;
+    std::size_t grants = 0;
+    std::size_t losses = 0;
+    std::size_t failures = 0;
+    std::size_t requests = 0;
+    for (int n = replay ? 1 : support::scaled(walks); n > 0; --n, ++seed) {
+        const support::seeded_bits bits{seed};
+        auto made = std::make_unique<lease_walk<Store>>(seed, manners);
+        lease_walk<Store>& w = *made;
+        const std::string trouble = w.walk();
+        if (!trouble.empty())
+            made.release(); // coroutines wait in it
+        INFO("AMUX_SEED=" << seed);
+        REQUIRE(trouble == "");
+        grants += w.grants;
+        losses += w.losses;
+        failures += w.failures;
+        requests += w.requests();
+    }
+    INFO("grants " << grants << ", lost " << losses << ", not granted " << failures << ", requests "
+                   << requests);
+    CHECK(grants > 0);
+}
 
 } // namespace support

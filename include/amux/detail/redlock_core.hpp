@@ -140,13 +140,7 @@ inline auto redlock_core::trace_of(const redlock_round& r) -> trace_ptr
 inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
 {
     if (r->changes()) {
-        if (r->op == operation::extend) {
-            const auto found = traces_.find({r->key, r->token});
-            if (found != traces_.end())
-                r->trace = found->second;
-        } else {
-            r->trace = trace_of(*r);
-        }
+        r->trace = trace_of(*r);
         longest_ttl_ = (std::max)(longest_ttl_, r->ttl);
     }
     redlock_trace* const t = r->trace.get();
@@ -158,6 +152,8 @@ inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
     } else if (r->op == operation::release) {
         t->unwanted = true;
         t->over = (std::max)(t->over, r->started + longest_ttl_);
+    } else if (r->op == operation::extend) {
+        t->over = (std::max)(t->over, r->started + r->ttl);
     }
     for (std::size_t n = 0; n != count_; ++n) {
         if (t && r->op != operation::release && t->may_undo(n)) {
@@ -166,6 +162,10 @@ inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
                 backend_error{backend_error_kind::not_applied,
                               "a release of the same token may be on its way there"});
             continue;
+        }
+        if (r->op == operation::acquire || r->op == operation::extend) {
+            r->unsure[n] = t->may_shorten(n, r->ttl);
+            t->nodes[n].setting.push_back(r->ttl);
         }
         if (r->op == operation::acquire)
             ++t->nodes[n].acquiring;
@@ -218,11 +218,15 @@ inline clock::time_point redlock_core::limit_of(const redlock_round& r) const no
 inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node_answer& a)
 {
     using rest = redlock_trace::rest;
-    if (r.op != operation::acquire && r.op != operation::release)
+    if (!r.changes())
         return;
     redlock_trace& t = *r.trace;
     redlock_trace::at_node& at = t.nodes[node];
     const bool doubt = a.trouble && kind_of(a.trouble) == backend_error_kind::indeterminate;
+    if (r.op != operation::release)
+        t.has_set(node, r.ttl, doubt);
+    if (r.op == operation::extend)
+        return;
     if (r.op == operation::acquire) {
         --at.acquiring;
         if (!doubt && a.vote != node_vote::yes)
@@ -248,6 +252,12 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
     {
         const std::lock_guard lock{state_mutex_};
         take_in(*r, node, a);
+        if (a.vote == node_vote::yes && r->unsure[node]) {
+            a.vote = node_vote::trouble;
+            a.trouble = std::make_exception_ptr(
+                backend_error{backend_error_kind::indeterminate,
+                              "yes, but a shorter time to live may be on its way there"});
+        }
         if (r->end == verdict::open && r->answers[node].vote == node_vote::pending)
             r->answers[node] = std::move(a);
         if (r->asked_all && r->end == verdict::open && decide(r, todo))

@@ -89,12 +89,16 @@ private:
 struct redlock_trace {
     enum class rest : unsigned char { nothing, held, doubt };
     static constexpr std::chrono::milliseconds first_pause{50};
+    static constexpr auto longest = (std::chrono::milliseconds::max)();
     struct at_node {
         unsigned acquiring = 0; // in flight
         unsigned releasing = 0; // in flight
         rest left =
             rest::nothing; // `doubt`: it may come yet, so that a "no" to the release proves nothing
         bool may_go = false; // a release that has met trouble may be carried out yet
+        std::vector<std::chrono::milliseconds> setting; // the ttls that are on their way there
+        std::chrono::milliseconds doubtful =
+            longest; // the least that a question in doubt may set yet
         clock::time_point again{}; // when the next release is due
         std::chrono::milliseconds pause = first_pause; // doubled after each
 
@@ -120,6 +124,22 @@ struct redlock_trace {
         return nodes[n].releasing != 0 || nodes[n].may_go;
     }
 
+    /// A question sent before may let a shorter ttl start when this one has started.
+    bool may_shorten(std::size_t n, std::chrono::milliseconds ttl) const noexcept
+    {
+        const at_node& at = nodes[n];
+        return at.doubtful < ttl ||
+               std::any_of(
+                   at.setting.begin(), at.setting.end(), [ttl](auto other) { return other < ttl; });
+    }
+    void has_set(std::size_t n, std::chrono::milliseconds ttl, bool in_doubt) noexcept
+    {
+        at_node& at = nodes[n];
+        at.setting.erase(std::find(at.setting.begin(), at.setting.end(), ttl));
+        if (in_doubt)
+            at.doubtful = (std::min)(at.doubtful, ttl);
+    }
+
     bool to_be_freed(std::size_t n) const noexcept
     {
         const at_node& at = nodes[n];
@@ -129,8 +149,8 @@ struct redlock_trace {
     bool settled() const noexcept
     {
         return undecided == 0 && std::none_of(nodes.begin(), nodes.end(), [this](const at_node& n) {
-                   return n.acquiring != 0 || n.releasing != 0 || n.may_go ||
-                          (unwanted && n.left != rest::nothing);
+                   return n.acquiring != 0 || n.releasing != 0 || n.may_go || !n.setting.empty() ||
+                          n.doubtful != longest || (unwanted && n.left != rest::nothing);
                });
     }
     /// The ttl has freed the rest.
@@ -139,6 +159,7 @@ struct redlock_trace {
         for (at_node& n : nodes) {
             n.left = rest::nothing;
             n.may_go = false;
+            n.doubtful = longest;
         }
     }
 };
@@ -159,7 +180,8 @@ struct redlock_round {
           ttl{time},
           metadata{text},
           started{now},
-          answers(nodes)
+          answers(nodes),
+          unsure(nodes)
     {}
 
     const operation op;
@@ -171,6 +193,7 @@ struct redlock_round {
     std::stop_source give_up; // of a `wait`
 
     node_answers answers;
+    std::vector<bool> unsure; // of which nodes a yes does not count
     bool asked_all = false; // not decided before
     bool stopped = false;
     bool late = false; // granted by a majority, but too late

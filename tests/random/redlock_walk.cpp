@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file two processes may believe in one lease after some mixture of answers, delays and pauses at several nodes.
+#include "support/lease_walk.hpp"
+#include "support/redlock_world.hpp"
+
+#include <amux/redlock.hpp>
+#include <amux/testing/scripted_backend.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace std::chrono_literals;
+using support::scripted_node;
+using support::walk_manners;
+
+namespace {
+
+/// Several stores, each of which misbehaves by itself; each process has a redlock over them, on its own loop.
+template <std::size_t Nodes>
+class many_stores {
+public:
+    using backend = amux::redlock<scripted_node>;
+
+    explicit many_stores(amux::scheduler& network)
+    {
+        for (std::size_t n = 0; n < Nodes; ++n)
+            stores_.emplace_back(network);
+    }
+
+    template <class Decision>
+    void decide(const Decision& d)
+    {
+        for (auto& s : stores_)
+            s.decide = d;
+    }
+    backend seen_on(amux::scheduler& loop)
+    {
+        std::vector<scripted_node> nodes;
+        for (auto& s : stores_)
+            nodes.emplace_back(s);
+        return {std::move(nodes), loop, {.node_timeout = 60ms}};
+    }
+    bool knows(const std::string& key, const std::string& token)
+    {
+        const auto who = std::count_if(stores_.begin(), stores_.end(),
+                                       [&](auto& s) { return s.holder(key) == token; });
+        return static_cast<std::size_t>(who) > Nodes / 2;
+    }
+    std::size_t count() const { return sum(&scripted::count_all); }
+    std::size_t in_flight() const { return sum(&scripted::in_flight); }
+    std::size_t size() const { return sum(&scripted::size); }
+    std::vector<const amux::testing::backend_call*> calls() const
+    {
+        std::vector<const amux::testing::backend_call*> all;
+        for (const auto& s : stores_) {
+            for (const auto& c : s.calls())
+                all.push_back(&c);
+        }
+        return all;
+    }
+
+private:
+    struct scripted : amux::testing::scripted_backend {
+        using scripted_backend::scripted_backend;
+        std::size_t count_all() const { return count(); }
+        std::size_t in_flight() const { return scripted_backend::in_flight(); }
+        std::size_t size() const { return scripted_backend::size(); }
+    };
+
+    std::size_t sum(std::size_t (scripted::*what)() const) const
+    {
+        std::size_t all = 0;
+        for (const auto& s : stores_)
+            all += (s.*what)();
+        return all;
+    }
+
+    std::deque<scripted> stores_;
+};
+
+} // namespace
+
+TEST_CASE("redlock: whatever three nodes, their network and the clocks do, one process believes",
+          "[redlock][random]")
+{
+    support::check_walks<many_stores<3>>({}, 1'000);
+}
+
+TEST_CASE("redlock: the same with five nodes", "[redlock][random]")
+{
+    support::check_walks<many_stores<5>>({}, 300);
+}
+
+TEST_CASE("redlock: with nodes that work everybody is served, and woken long before a poll",
+          "[redlock][random]")
+{
+    walk_manners manners;
+    manners.store_fails = false;
+    manners.pauses = false;
+    manners.poll = 1s;
+    manners.patience = 120s;
+    support::check_walks<many_stores<3>>(manners, 300);
+}
