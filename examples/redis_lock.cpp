@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Leases in a Redis server: one call to begin, hooks for metrics, and work that stops when its lease is lost. The server
+// Leases in a Redis server: one call to begin, counters, and work that stops when its lease is lost. The server
 // is the one in AMUX_REDIS_URL.
 #include "check.hpp"
 
@@ -28,30 +28,6 @@ amux::task<> import_orders(redis_locks& locks, int& imported)
     co_await lease.release();
 }
 // [/work]
-
-// [metrics]
-struct lease_metrics {
-    std::atomic<long> granted = 0;
-    std::atomic<long> renewed = 0;
-    std::atomic<long> released = 0;
-    std::atomic<long> lost = 0; // wake somebody
-    std::atomic<long> troubles = 0; // of the server; look when they go on
-};
-
-amux::lock_hooks count_in(lease_metrics& m)
-{
-    amux::lock_hooks hooks;
-    hooks.on_acquire = [&m](const amux::lock_event&) { ++m.granted; };
-    hooks.on_renew = [&m](const amux::lock_event&) { ++m.renewed; };
-    hooks.on_release = [&m](const amux::lock_event&) { ++m.released; };
-    hooks.on_lost = [&m](const amux::lock_event& e) {
-        if (e.reason == amux::end_reason::expired) // the others we have stopped ourselves
-            ++m.lost;
-    };
-    hooks.on_error = [&m](const amux::lock_event&) { ++m.troubles; };
-    return hooks;
-}
-// [/metrics]
 
 // [lost]
 /// Ends soon after its lease is lost.
@@ -111,42 +87,45 @@ void begin(const std::string& url)
 }
 
 // [options]
-redis_locks connect(int port, amux::scheduler& loop, lease_metrics& m)
+redis_locks connect(int port, amux::scheduler& loop, amux::lease_counters& counters)
 {
     const amux::redis_options where{.host = "127.0.0.1",
                                     .port = port,
                                     .key_prefix = "shop", // one for each program
                                     .command_timeout = 500ms, // well below the ttl
                                     .client_name = "mirror"};
-    return amux::make_redis_lock(where, loop, {.default_ttl = 10s}, count_in(m));
+    return amux::make_redis_lock(where, loop, {.default_ttl = 10s}, counters.hooks());
 }
 // [/options]
 
 void lose_one(int port)
 {
-    lease_metrics metrics;
     std::atomic<int> pages = 0;
     amux::loop_thread thread;
-    redis_locks locks = connect(port, thread.loop(), metrics);
-    lease_metrics of_the_desk;
+    amux::lease_counters counters{thread.loop()};
+    redis_locks locks = connect(port, thread.loop(), counters);
+    amux::lease_counters of_the_desk{thread.loop()};
     redis_locks desk = connect(port, thread.loop(), of_the_desk); // of another process
     std::stop_source stop;
     amux::task_group work{thread.loop()};
     work.spawn(mirror(locks, thread.loop(), pages, stop.get_token()));
-    wait_until([&] { return metrics.renewed >= 2 && pages >= 2; });
+    wait_until([&] { return counters.counts().renewals >= 2 && pages >= 2; });
 
     check(amux::sync_wait(free_by_force(desk, "mirror")), "there was a lease");
-    wait_until([&] { return metrics.granted == 2; });
+    wait_until([&] { return counters.counts().acquired == 2; });
     const int before = pages;
     wait_until([&] { return pages > before; });
 
     stop.request_stop();
     amux::sync_wait(work.join());
     check(amux::sync_wait(locks.drain(5s)), "the server has answered");
-    std::printf("%ld granted, %ld renewals, %ld lost, %ld troubles; %d pages\n",
-                metrics.granted.load(), metrics.renewed.load(), metrics.lost.load(),
-                metrics.troubles.load(), pages.load());
-    check(metrics.lost == 1 && metrics.troubles == 0, "one loss, and no trouble");
+    // [metrics]
+    const amux::lease_counts c = counters.counts();
+    for (const amux::metric& m : c.metrics())
+        std::printf("%s %g\n", m.name, m.value);
+    // [/metrics]
+    std::printf("%d pages\n", pages.load());
+    check(c.expired == 1 && c.errors == 0, "one loss, and no trouble");
 }
 
 } // namespace
