@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a slow-down of a few instructions hides in the noise of every timing.
 //
-// Run by tests/checks/instructions.py under callgrind, which is told here what belongs to which path.
+// Run by tests/checks/instructions.py under callgrind, which is told here what belongs to which path. It is compiled twice:
+// with more muxes in one file the compiler puts less of each into its callers.
 #include "coroutines.hpp"
 #include "harness.hpp"
 #include "muxes.hpp"
 
+#ifdef OBSERVED
 #include <amux/counting.hpp>
 #include <amux/tracing.hpp>
+#endif
 
 #include <stop_token>
 
@@ -76,6 +79,7 @@ void count_line(const char* queueing, const char* hand_over, Mux& mux)
     }
 }
 
+#ifndef OBSERVED
 template <class Mux>
 prepared wait_until_stopped(Mux& mux, std::stop_token stop, plain_loop& loop)
 {
@@ -103,6 +107,21 @@ void count_stops(const char* path, Mux& mux)
     CALLGRIND_DUMP_STATS_AT(path);
 }
 
+#endif
+
+#ifdef OBSERVED
+void count_all()
+{
+    const auto ints = make_keys<std::int64_t>(operations);
+    amux::asyncmux<std::int64_t, amux::counting<>> counting;
+    amux::asyncmux<std::int64_t, amux::tracing<std::int64_t>> tracing;
+    count_lock("int, counting", [&](std::size_t n) { return counting.lock(ints[n]); });
+    count_line("queueing, counting", "hand-over, counting", counting);
+    count_lock("int, tracing not started", [&](std::size_t n) { return tracing.lock(ints[n]); });
+    tracing.observer().start(4 * operations);
+    count_lock("int, tracing", [&](std::size_t n) { return tracing.lock(ints[n]); });
+}
+#else
 void count_all()
 {
     const auto ints = make_keys<std::int64_t>(operations);
@@ -131,15 +150,8 @@ void count_all()
     count_line("queueing", "hand-over", mux);
     count_line("queueing, unsynchronized", "hand-over, unsynchronized", single);
     count_stops("stopped", mux);
-
-    amux::asyncmux<std::int64_t, amux::counting<>> counting;
-    amux::asyncmux<std::int64_t, amux::tracing<std::int64_t>> tracing;
-    count_lock("int, counting", [&](std::size_t n) { return counting.lock(ints[n]); });
-    count_line("queueing, counting", "hand-over, counting", counting);
-    count_lock("int, tracing not started", [&](std::size_t n) { return tracing.lock(ints[n]); });
-    tracing.observer().start(4 * operations);
-    count_lock("int, tracing", [&](std::size_t n) { return tracing.lock(ints[n]); });
 }
+#endif
 
 } // namespace
 
