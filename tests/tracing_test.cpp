@@ -195,11 +195,13 @@ TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it"
     traced_mux<int> mux;
     request before{mux.lock(1)};
     request shared_before{mux.lock_shared(2)};
+    request set_before{mux.lock_all(3, 4)};
     CHECK(mux.observer().dropped() == 0);
     CHECK(events_of(mux, "X").empty());
-    mux.observer().start(3);
+    mux.observer().start(4);
     before.unlock(); // of its beginning nothing is known
     shared_before.unlock();
+    set_before.unlock();
     virtual_clock::advance(1us);
     request in{mux.lock(1)};
     virtual_clock::advance(1s);
@@ -243,6 +245,12 @@ TEST_CASE("tracing: a key is called by its text, whatever is in it", "[tracing]"
     CHECK(track_name<std::string>("\xC3 \x80 \xC0\x80 \xED\xA0\x80 \xF5") ==
           R"("\ufffd \ufffd \ufffd\ufffd \ufffd\ufffd\ufffd \ufffd")");
     CHECK(track_name<std::string>("\xE2\x82") == R"("\ufffd\ufffd")");
+    CHECK(track_name<std::string>("\xE2\x82.") == R"("\ufffd\ufffd.")");
+    CHECK(track_name<std::string>("\xE0\x9F\xBF") == R"("\ufffd\ufffd\ufffd")");
+    CHECK(track_name<std::string>("\xF0\x8F\xBF\xBF") == R"("\ufffd\ufffd\ufffd\ufffd")");
+    CHECK(track_name<std::string>("\xF4\x90\x80\x80") == R"("\ufffd\ufffd\ufffd\ufffd")");
+    CHECK(track_name<std::string>("\xE0\xA0\x80\xED\x9F\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF") ==
+          "\"\xE0\xA0\x80\xED\x9F\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF\"");
     CHECK(track_name(-12) == R"("-12")");
     CHECK(track_name('x') == R"("x")");
     CHECK(track_name(true) == R"("true")");

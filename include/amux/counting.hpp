@@ -151,8 +151,10 @@ struct counting : Threading {
             const auto waited = static_cast<std::uint64_t>((Clock::now() - begun.since).count());
             add(s.total_wait, waited);
             std::uint64_t longest = s.longest_wait.load(std::memory_order_relaxed);
-            while (waited > longest && !s.longest_wait.compare_exchange_weak(
-                                           longest, waited, std::memory_order_relaxed)) {
+            while (waited > longest) {
+                if (s.longest_wait.compare_exchange_weak(longest, waited,
+                                                         std::memory_order_relaxed))
+                    break;
             }
         }
         std::uint64_t sum_of(number stripe::* which) const noexcept

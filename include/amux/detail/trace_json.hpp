@@ -89,7 +89,7 @@ public:
             case trace_kind::downgrade:
                 downgrade(e);
                 break;
-            case trace_kind::release:
+            default: // release
                 end_hold(e, "released");
                 break;
         }
