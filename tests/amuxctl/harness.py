@@ -160,13 +160,25 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         for p in self.started:
-            if p.poll() is None:
-                p.kill()
-            p.wait()
             for stream in (p.stdin, p.stdout, p.stderr):
                 if stream:
                     stream.close()
+        self.end_all()
+        for p in self.started:
+            p.poll()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_all(self):
+        """Of what a test has started nothing goes on, however it has ended: what has lost its parent fell to us."""
+        def of_the_test():
+            return [pid for pid, p in processes().items() if p.parent == os.getpid() and pid != self.server.process.pid]
+        while of_the_test():
+            for pid in of_the_test():
+                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.waitpid(pid, 0)
+                except ChildProcessError:  # Popen was faster
+                    pass
 
     def environment(self):
         return {**os.environ, "AMUX_URL": self.server.url(), "LC_ALL": "C"}
@@ -215,4 +227,5 @@ def main():
         print("no redis-server (Debian package: redis-server)")
         sys.exit(77)
     AMUXCTL = sys.argv.pop(1)
+    LIBC.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     unittest.main(verbosity=2)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Without this file nothing shows that a command of amuxctl ends with its lease, and the lease with its command."""
 import os
+import select
 import signal
 import subprocess
 import time
@@ -39,28 +40,34 @@ class Life(harness.Case):
         self.assertTrue(second.endswith("  me"), second)
 
     def test_the_command_is_started_as_without_amuxctl(self):
-        look = ["sh", "-c", "grep -E '^(SigBlk|SigIgn)' /proc/self/status; ls /proc/self/fd; cat"]
-
         def ignore_some():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGUSR1})
-        how = {"input": b"what is typed\n", "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
-               "env": self.environment(), "preexec_fn": ignore_some}
-        # No `set`s: subprocess.run waits, which needs SIGCHLD of the test itself only.
-        plain = subprocess.run(look, **how).stdout
-        held = subprocess.run([harness.AMUXCTL, "hold", "k", "--", *look], **how).stdout
-        self.assertEqual(held, plain)
-        self.assertIn(b"what is typed", held)
+        for look in (["grep", "-E", "^(SigBlk|SigIgn)", "/proc/self/status"], ["ls", "/proc/self/fd"], ["cat"],
+                     ["sh", "-c", "pwd; umask; ulimit -n"]):
+            how = {"input": b"what is typed\n", "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+                   "env": self.environment(), "preexec_fn": ignore_some}
+            plain = subprocess.run(look, **how).stdout
+            held = subprocess.run([harness.AMUXCTL, "hold", "k", "--", *look], **how).stdout
+            self.assertEqual(held, plain)
+            self.assertNotEqual(held, b"")
 
     def test_descriptors_of_the_caller_reach_the_command_and_are_kept_by_it_alone(self):
         reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
         p = self.start("hold", "k", "--", "sh", "-c", f"echo hello >&{writing}; "
                        f"exec {writing}>&- >&-; sleep 600", pass_fds=[writing])
         os.close(writing)
-        with os.fdopen(reading) as end:
-            self.assertEqual(end.read(), "hello\n")  # to its end, which comes while the command runs
-        self.assertEqual(p.stdout.read(), b"")
+        for stream, text in ((reading, b"hello\n"), (p.stdout.fileno(), b"")):
+            got = b""
+            while True:  # to its end, which comes while the command runs
+                self.assertTrue(select.select([stream], [], [], harness.LIMIT)[0], "somebody keeps it open")
+                part = os.read(stream, 100)
+                if not part:
+                    break
+                got += part
+            self.assertEqual(got, text)
         self.assertIsNone(p.poll())
         p.send_signal(signal.SIGTERM)
         self.assertEqual(p.wait(harness.LIMIT), 143)
@@ -157,6 +164,13 @@ class Life(harness.Case):
         p.kill()
         for pid in left.read_text().split():
             wait_for(lambda pid=pid: not runs(int(pid)), f"{pid} has ended")
+        self.wait_until_free("k")
+
+    def test_kill_9_of_the_group_of_amuxctl_does_not_meet_the_keeper(self):
+        p = self.start("hold", *LONG, "k", "--", *self.worker(), start_new_session=True)
+        pid = self.worker_pid()
+        os.killpg(p.pid, signal.SIGKILL)
+        wait_for(lambda: not runs(pid), "the command has ended")
         self.wait_until_free("k")
 
     def test_kill_9_of_the_keeper_ends_the_command_and_frees_the_key(self):

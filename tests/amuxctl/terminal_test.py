@@ -83,8 +83,11 @@ class Session:
         self.reports.close()
         os.close(self.tell)
         os.close(self.screen)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):  # ended with the test
+            pass
 
 
 class Terminal(harness.Case):
@@ -100,6 +103,13 @@ class Terminal(harness.Case):
         s.expect(b"got words")
         self.assertEqual(s.report(), "exited 4")
         self.assertFalse(self.server.held("k"))
+
+    def test_the_command_is_in_the_foreground_from_the_beginning(self):
+        s = self.session("hold", "k", "--", "cat", "/proc/self/stat")
+        self.assertEqual(s.report(), "exited 0")
+        s.expect(b"\n")
+        fields = s.out.decode().rsplit(")", 1)[1].split()
+        self.assertEqual(fields[2], fields[5])  # its group, and the one in the foreground
 
     def until_it_sleeps(self, s):
         """A shell that has just spoken may be about to start a process: a signal that meets it there is its own affair."""
