@@ -3,6 +3,7 @@
 #include <amux/web_beast.hpp>
 
 #include "support/http_client.hpp"
+#include "support/scenarios.hpp"
 
 #include <amux/amux.hpp>
 #include <amux/asio_scheduler.hpp>
@@ -32,6 +33,7 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using request = http::request<http::string_body>;
 using response = http::response<http::string_body>;
+using support::hold_slow;
 using support::http_client;
 using support::soon;
 
@@ -54,7 +56,7 @@ struct counted {
 };
 
 /// A payments service whose handlers do what a test says, on `threads` threads.
-class service {
+class service : public support::payments_watched {
     using lock_type = amux::distributed_lock<amux::memory_backend&>;
     using route = amux::beast_lock<lock_type, decltype(&account_of)>;
 
@@ -86,18 +88,8 @@ public:
 
     int port() const { return acceptor_.local_endpoint().port(); }
 
-    std::atomic<bool> go = false;
     std::atomic<bool> closing = false;
-    std::atomic<int> asked = 0;
     std::atomic<int> serving = 0;
-    std::atomic<int> at_work = 0;
-    std::atomic<int> most_at_work = 0;
-    std::atomic<bool> told_closed = false;
-    std::atomic<bool> told_lost = false;
-    std::atomic<bool> held_at_end = false;
-    std::optional<bool> clean_end;
-    long paid = 0;
-    long paid_slowly = 0;
 
     asio::io_context io;
     amux::memory_backend store;
@@ -181,8 +173,7 @@ private:
     {
         asio::steady_timer timer{co_await asio::this_coro::executor};
         while (slow && !go) {
-            told_closed = h.closed_token().stop_requested();
-            told_lost = h.lost_token().stop_requested();
+            looks(h);
             timer.expires_after(2ms);
             co_await timer.async_wait(use_awaitable);
         }
@@ -204,15 +195,10 @@ private:
                 amux::sync_wait(h.lease()->extend());
             co_return a;
         }
-        const int now = ++at_work;
-        for (int most = most_at_work;
-             now > most && !most_at_work.compare_exchange_weak(most, now);) {
-        }
         const bool slow = r.body() == "account=slow";
-        ++(slow ? paid_slowly : paid); // unprotected but for the lock
+        begins(slow);
         co_await until(slow, h);
-        held_at_end = h.is_held();
-        --at_work;
+        ends(h);
         co_return a;
     }
 
@@ -267,124 +253,56 @@ private:
     std::vector<std::thread> threads_;
 };
 
-/// A request that holds the key of "slow" until `go`.
-http_client hold_slow(service& s, const char* path = "/payments")
-{
-    http_client c{s.port()};
-    const int before = s.at_work;
-    c.begin_post(path, "slow");
-    REQUIRE(soon([&] { return s.at_work > before; }));
-    return c;
-}
-
 } // namespace
 
 TEST_CASE("beast: posts for one account are handled one by one", "[web][beast]")
 {
     service s{2, true}; // the locks run on the server's own threads
-    std::atomic<int> good = 0;
-    std::vector<std::thread> clients;
-    for (int n = 0; n != 8; ++n)
-        clients.emplace_back([&] {
-            http_client c{s.port()};
-            for (int i = 0; i != 25; ++i)
-                good += c.post("/payments", "7").status == 200;
-        });
-    for (auto& c : clients)
-        c.join();
-    CHECK(good == 200);
-    CHECK(s.paid == 200);
-    CHECK(s.most_at_work == 1);
-    CHECK(soon([&] { return s.store.size() == 0; }));
+    support::posts_for_one_account(s);
 }
 
 TEST_CASE("beast: posts for different accounts do not wait for each other", "[web][beast]")
 {
     service s{1}; // nor does the thread
-    auto slow = hold_slow(s);
-    CHECK(http_client{s.port()}.post("/payments", "7").status == 200);
-    s.go = true;
-    CHECK(slow.reply().body == "paid");
-    CHECK(s.held_at_end);
+    support::posts_for_two_accounts(s);
 }
 
 TEST_CASE("beast: one that does not wait is refused, one that waits too long also", "[web][beast]")
 {
     service s;
-    auto slow = hold_slow(s);
-    http_client c{s.port()};
-    const auto busy = c.post("/once", "slow");
-    CHECK(busy.status == 423);
-    CHECK(busy.head.find("Retry-After: 1\r\n") != std::string::npos);
-    CHECK(busy.head.find("application/problem+json") != std::string::npos);
-    CHECK(busy.body.find("\"status\":423") != std::string::npos);
-    CHECK(c.post("/short_wait", "slow").status == 503);
-    s.go = true;
-    CHECK(slow.reply().status == 200);
+    support::refused_for_somebody_else(s);
 }
 
 TEST_CASE("beast: a key function that throws or gives nothing is answered with 400", "[web][beast]")
 {
     service s;
-    http_client c{s.port()};
-    CHECK(c.post("/payments", "?").status == 400);
-    CHECK(c.post("/payments", "").status == 400);
-    CHECK(s.paid == 0);
-    CHECK(s.store.size() == 0);
-    CHECK(c.post("/payments", "7").status == 200);
+    support::refused_for_its_key(s);
 }
 
 TEST_CASE("beast: a client that hangs up while it waits leaves the line", "[web][beast]")
 {
     service s;
-    auto slow = hold_slow(s);
-    http_client gone{s.port()};
-    gone.begin_post("/payments", "slow");
-    gone.send("POST /early"); // what is not read yet does not hide it
-    http_client half{s.port()};
-    half.begin_post("/payments", "slow");
-    half.end_sending();
-    CHECK(half.reply().status == 0); // while the key is still held
-    gone.hang_up();
-    s.go = true;
-    CHECK(slow.reply().status == 200);
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(s.paid_slowly == 1);
+    support::gone_while_it_waits(s);
 }
 
 TEST_CASE("beast: a client that hangs up is told to the handler, which keeps the lease",
           "[web][beast]")
 {
     service s;
-    hold_slow(s).hang_up();
-    CHECK(soon([&] { return s.told_closed.load(); }));
-    CHECK_FALSE(s.told_lost);
-    CHECK(s.store.size() == 1);
-    CHECK(http_client{s.port()}.post("/once", "slow").status == 423);
-    s.go = true;
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(s.held_at_end);
+    support::gone_while_it_is_handled(s);
 }
 
 TEST_CASE("beast: by option the lease of a client that hangs up is given back at once",
           "[web][beast]")
 {
     service s;
-    hold_slow(s, "/at_once").hang_up();
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(soon([&] { return s.told_lost.load(); }));
-    s.go = true;
-    CHECK(soon([&] { return s.at_work == 0; }));
-    CHECK_FALSE(s.held_at_end);
+    support::gone_and_given_back_at_once(s);
 }
 
 TEST_CASE("beast: a handler that throws gives the lease back", "[web][beast]")
 {
     service s;
-    CHECK(http_client{s.port()}.post("/throws", "7").status == 0); // the session's affair
-    CHECK(http_client{s.port()}.post("/closed", "7").status == 0); // but the lease is held
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(http_client{s.port()}.post("/payments", "7").status == 200);
+    support::handlers_that_throw(s, 0);
 }
 
 TEST_CASE("beast: a lease that is lost is answered with 500, unless the handler has answered",
@@ -469,27 +387,12 @@ TEST_CASE("beast: requests that come before the answer are locked one after anot
 TEST_CASE("beast: a response in chunks is covered to its last byte", "[web][beast]")
 {
     service s;
-    http_client c{s.port()};
-    c.begin_post("/chunks", "slow");
-    REQUIRE(soon([&] { return s.at_work == 1; }));
-    CHECK(http_client{s.port()}.post("/once", "slow").status == 423);
-    s.go = true;
-    CHECK(c.reply().body == "part");
-    CHECK(soon([&] { return s.store.size() == 0; }));
+    support::sent_in_chunks(s);
 }
 
 TEST_CASE("beast: a server that shuts down ends who waits, and lets who works finish",
           "[web][beast]")
 {
     service s;
-    auto slow = hold_slow(s);
-    http_client waiting{s.port()};
-    waiting.begin_post("/payments", "slow");
-    REQUIRE(soon([&] { return s.asked == 2; }));
-    std::thread end{[&] { s.shut_down(); }};
-    CHECK(waiting.reply().status == 503);
-    CHECK(slow.reply().status == 200);
-    end.join();
-    CHECK(s.clean_end == true);
-    CHECK(s.store.size() == 0);
+    support::shut_down_while_busy(s);
 }

@@ -3,6 +3,7 @@
 #include <amux/web_httplib.hpp>
 
 #include "support/http_client.hpp"
+#include "support/scenarios.hpp"
 
 #include <amux/amux.hpp>
 
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 using amux::web_hold;
 using httplib::Request;
 using httplib::Response;
+using support::hold_slow;
 using support::http_client;
 using support::soon;
 
@@ -45,9 +47,9 @@ bool set_file(R& a)
 }
 
 /// A payments service whose handlers do what a test says.
-class service {
+class service : public support::payments_watched {
 public:
-    explicit service(const char* address = "127.0.0.1", int its_port = 0) : port{its_port}
+    explicit service(const char* address = "127.0.0.1", int its_port = 0) : port_{its_port}
     {
         const amux::acquire_options lease{.ttl = 10s, .renew = true};
         const auto account = [this](const Request& r) {
@@ -132,14 +134,16 @@ public:
                     }));
         server.Post("/chunks", amux::httplib_handler(wait, [this](const Request&, Response& a,
                                                                   web_hold&) { send_slowly(a); }));
-        if (port == 0)
-            port = server.bind_to_any_port(address);
+        if (port_ == 0)
+            port_ = server.bind_to_any_port(address);
         else
-            server.bind_to_port(address, port);
+            server.bind_to_port(address, port_);
         listener_ = std::thread{[this] { server.listen_after_bind(); }};
         soon([this] { return server.is_running(); });
     }
     ~service() { shut_down(); }
+
+    int port() const { return port_; }
 
     void shut_down()
     {
@@ -155,20 +159,14 @@ public:
     /// Counts who is at work; waits for `go` in the account "slow".
     void work(const Request& r, Response& a, web_hold& h)
     {
-        const int now = ++at_work;
-        for (int most = most_at_work;
-             now > most && !most_at_work.compare_exchange_weak(most, now);) {
-        }
         const bool slow = r.get_param_value("account") == "slow";
-        ++(slow ? paid_slowly : paid); // unprotected but for the lock
+        begins(slow);
         if (slow)
             soon([&] {
-                told_closed = h.closed_token().stop_requested();
-                told_lost = h.lost_token().stop_requested();
+                looks(h);
                 return go.load();
             });
-        held_at_end = h.is_held();
-        --at_work;
+        ends(h);
         a.set_content("paid", "text/plain");
     }
     /// In chunks; the last one comes when a test says `go`.
@@ -214,113 +212,52 @@ public:
         });
     }
 
-    std::atomic<bool> go = false;
     std::atomic<bool> sending = false;
-    std::atomic<int> asked = 0;
-    std::atomic<int> at_work = 0;
     std::atomic<int> sent = 0;
     std::atomic<int> taken_back = 0;
-    std::atomic<int> most_at_work = 0;
-    std::atomic<bool> told_closed = false;
-    std::atomic<bool> told_lost = false;
-    std::atomic<bool> held_at_end = false;
-    std::optional<bool> clean_end;
-    long paid = 0;
-    long paid_slowly = 0;
 
     amux::memory_backend store;
     amux::loop_thread thread;
     amux::distributed_lock<amux::memory_backend&> locks{store, thread.loop()};
     httplib::Server server;
-    int port;
 
 private:
+    int port_;
     std::thread listener_;
 };
-
-/// A request that holds the key of "slow" until `go`.
-http_client hold_slow(service& s, const char* path = "/payments")
-{
-    http_client c{s.port};
-    const int before = s.at_work;
-    c.begin_post(path, "slow");
-    REQUIRE(soon([&] { return s.at_work > before; }));
-    return c;
-}
 
 } // namespace
 
 TEST_CASE("httplib: posts for one account are handled one by one", "[web][httplib]")
 {
     service s;
-    std::atomic<int> good = 0;
-    std::vector<std::thread> clients;
-    for (int n = 0; n != 8; ++n)
-        clients.emplace_back([&] {
-            http_client c{s.port};
-            for (int i = 0; i != 25; ++i)
-                good += c.post("/payments", "7").status == 200;
-        });
-    for (auto& c : clients)
-        c.join();
-    CHECK(good == 200);
-    CHECK(s.paid == 200);
-    CHECK(s.most_at_work == 1);
-    CHECK(soon([&] { return s.store.size() == 0; }));
+    support::posts_for_one_account(s);
 }
 
 TEST_CASE("httplib: posts for different accounts do not wait for each other", "[web][httplib]")
 {
     service s;
-    auto slow = hold_slow(s);
-    CHECK(http_client{s.port}.post("/payments", "7").status == 200);
-    s.go = true;
-    CHECK(slow.reply().body == "paid");
-    CHECK(s.held_at_end);
+    support::posts_for_two_accounts(s);
 }
 
 TEST_CASE("httplib: one that does not wait is refused, one that waits too long also",
           "[web][httplib]")
 {
     service s;
-    auto slow = hold_slow(s);
-    const auto busy = http_client{s.port}.post("/once", "slow");
-    CHECK(busy.status == 423);
-    CHECK(busy.head.find("Retry-After: 1\r\n") != std::string::npos);
-    CHECK(busy.head.find("application/problem+json") != std::string::npos);
-    CHECK(busy.body.find("\"status\":423") != std::string::npos);
-    CHECK(http_client{s.port}.post("/short_wait", "slow").status == 503);
-    s.go = true;
-    CHECK(slow.reply().status == 200);
+    support::refused_for_somebody_else(s);
 }
 
 TEST_CASE("httplib: a key function that throws or gives nothing is answered with 400",
           "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
-    CHECK(c.post("/payments", "?").status == 400);
-    CHECK(c.post("/payments", "").status == 400);
-    CHECK(s.paid == 0);
-    CHECK(s.store.size() == 0);
-    CHECK(c.post("/payments", "7").status == 200);
+    support::refused_for_its_key(s);
 }
 
 TEST_CASE("httplib: a client that hangs up while it waits leaves the line", "[web][httplib]")
 {
     service s;
-    auto slow = hold_slow(s);
-    http_client gone{s.port};
-    gone.begin_post("/payments", "slow");
-    http_client half{s.port};
-    half.begin_post("/payments", "slow");
-    half.end_sending();
-    CHECK(half.reply().status != 200); // some versions answer, others hang up too
-    gone.hang_up();
-    s.go = true;
-    CHECK(slow.reply().status == 200);
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(s.paid_slowly == 1);
+    support::gone_while_it_waits(s);
 }
 
 TEST_CASE("httplib: a thread that has served other connections finds the one at hand",
@@ -328,7 +265,7 @@ TEST_CASE("httplib: a thread that has served other connections finds the one at 
 {
     service s;
     for (int n = 0; n != 100; ++n) // many for each thread
-        REQUIRE(http_client{s.port}.post("/payments", "7").status == 200);
+        REQUIRE(http_client{s.port()}.post("/payments", "7").status == 200);
     hold_slow(s).hang_up();
     CHECK(soon([&] { return s.told_closed.load(); }));
     s.go = true;
@@ -338,9 +275,9 @@ TEST_CASE("httplib: a thread that has served other connections finds the one at 
 TEST_CASE("httplib: connections from one port to two addresses are told apart", "[web][httplib]")
 {
     service s;
-    service other{"127.0.0.2", s.port};
-    http_client c{s.port};
-    http_client gone{s.port, "127.0.0.2", c.own_port()};
+    service other{"127.0.0.2", s.port()};
+    http_client c{s.port(), "127.0.0.1", 0};
+    http_client gone{s.port(), "127.0.0.2", c.own_port()};
     c.begin_post("/payments", "slow");
     REQUIRE(soon([&] { return s.at_work == 1; }));
     gone.begin_post("/payments", "slow");
@@ -356,43 +293,27 @@ TEST_CASE("httplib: a client that hangs up is told to the handler, which keeps t
           "[web][httplib]")
 {
     service s;
-    hold_slow(s).hang_up();
-    CHECK(soon([&] { return s.told_closed.load(); }));
-    CHECK_FALSE(s.told_lost);
-    CHECK(s.store.size() == 1);
-    CHECK(http_client{s.port}.post("/once", "slow").status == 423);
-    s.go = true;
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(s.held_at_end);
+    support::gone_while_it_is_handled(s);
 }
 
 TEST_CASE("httplib: by option the lease of a client that hangs up is given back at once",
           "[web][httplib]")
 {
     service s;
-    hold_slow(s, "/at_once").hang_up();
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(soon([&] { return s.told_lost.load(); }));
-    s.go = true;
-    CHECK(soon([&] { return s.at_work == 0; }));
-    CHECK_FALSE(s.held_at_end);
+    support::gone_and_given_back_at_once(s);
 }
 
 TEST_CASE("httplib: a handler that throws gives the lease back", "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
-    CHECK(c.post("/throws", "7").status == 500);
-    CHECK(c.post("/closed", "7").status == 500); // an error of amux, but the lease is held
-    CHECK(soon([&] { return s.store.size() == 0; }));
-    CHECK(c.post("/payments", "7").status == 200);
+    support::handlers_that_throw(s, 500);
 }
 
 TEST_CASE("httplib: a lease that is lost is answered with 500, unless the handler has answered",
           "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
+    http_client c{s.port()};
     const auto lost = c.post("/loses", "7");
     CHECK(lost.status == 500);
     CHECK(lost.body.find("lost") != std::string::npos);
@@ -401,17 +322,17 @@ TEST_CASE("httplib: a lease that is lost is answered with 500, unless the handle
     CHECK(extended.body == lost.body);
     CHECK(c.post("/loses_and_answers", "7").status == 202);
     CHECK(c.post("/loses_and_streams", "7").body == "paid");
-    CHECK(http_client{s.port}.post("/file", "7").status == 200);
+    CHECK(http_client{s.port()}.post("/file", "7").status == 200);
 }
 
 TEST_CASE("httplib: what a handler has set is taken back when the loss is answered",
           "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
+    http_client c{s.port()};
     const auto plain = c.post("/loses", "7");
     for (const char* const way : {"length", "chunks"}) {
-        const auto lost = http_client{s.port}.post("/begins_and_extends", way);
+        const auto lost = http_client{s.port()}.post("/begins_and_extends", way);
         CHECK(lost.status == 500);
         CHECK(lost.body == plain.body);
         CHECK(lost.head.find("chunked") == std::string::npos);
@@ -419,7 +340,7 @@ TEST_CASE("httplib: what a handler has set is taken back when the loss is answer
     }
     CHECK(s.sent == 0);
     CHECK(s.taken_back == 2);
-    const auto empty = http_client{s.port}.post("/empty", "7");
+    const auto empty = http_client{s.port()}.post("/empty", "7");
     CHECK(empty.status ==
           500); // an empty answer needs a status: a handler that says nothing has not paid
     CHECK(empty.head.find("Location") == std::string::npos);
@@ -429,10 +350,10 @@ TEST_CASE("httplib: what a handler has set is taken back when the loss is answer
 TEST_CASE("httplib: an answer that is made after the handler is covered too", "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
+    http_client c{s.port()};
     c.begin_post("/rewritten", "7");
     REQUIRE(soon([&] { return s.sending.load(); }));
-    CHECK(http_client{s.port}.post("/once", "7").status == 423);
+    CHECK(http_client{s.port()}.post("/once", "7").status == 423);
     s.go = true;
     CHECK(c.reply().body == "paid");
     CHECK(soon([&] { return s.store.size() == 0; }));
@@ -441,7 +362,7 @@ TEST_CASE("httplib: an answer that is made after the handler is covered too", "[
 TEST_CASE("httplib: requests of one connection are locked one after another", "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
+    http_client c{s.port()};
     for (int n = 0; n != 50; ++n)
         REQUIRE(c.post(n % 2 ? "/payments" : "/once", std::to_string(n)).status == 200);
     CHECK(soon([&] { return s.store.size() == 0; }));
@@ -450,28 +371,13 @@ TEST_CASE("httplib: requests of one connection are locked one after another", "[
 TEST_CASE("httplib: a response in chunks is covered to its last byte", "[web][httplib]")
 {
     service s;
-    http_client c{s.port};
-    c.begin_post("/chunks", "slow");
-    REQUIRE(soon([&] { return s.at_work == 1; }));
-    CHECK(http_client{s.port}.post("/once", "slow").status == 423);
-    s.go = true;
-    CHECK(c.reply().body == "part");
+    support::sent_in_chunks(s);
     CHECK(soon([&] { return s.sent == 1; })); // the handler's own end of it comes too
-    CHECK(soon([&] { return s.store.size() == 0; }));
 }
 
 TEST_CASE("httplib: a server that shuts down ends who waits, and lets who works finish",
           "[web][httplib]")
 {
     service s;
-    auto slow = hold_slow(s);
-    http_client waiting{s.port};
-    waiting.begin_post("/payments", "slow");
-    REQUIRE(soon([&] { return s.asked == 2; }));
-    std::thread end{[&] { s.shut_down(); }};
-    CHECK(waiting.reply().status == 503);
-    CHECK(slow.reply().status == 200);
-    end.join();
-    CHECK(s.clean_end == true);
-    CHECK(s.store.size() == 0);
+    support::shut_down_while_busy(s);
 }

@@ -31,15 +31,17 @@ struct http_reply {
 /// A connection to a server on loopback. Whatever takes longer than 30 s throws.
 class http_client {
 public:
-    explicit http_client(int port, const char* address = "127.0.0.1", int own_port = 0)
+    /// With a port of its own, of which 0 is any that is free, it may be shared with connections to other addresses.
+    explicit http_client(int port, const char* address = "127.0.0.1", int own_port = -1)
         : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}
     {
         const timeval limit{30, 0};
         ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        const int shared = 1; // its port, by connections to other addresses
+        const int shared = own_port >= 0;
         ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof shared);
         const sockaddr_in here = address_of("127.0.0.1", own_port);
-        if (::bind(socket_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0)
+        if (own_port >= 0 &&
+            ::bind(socket_, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0)
             throw std::system_error{errno, std::generic_category(), "bind"};
         const sockaddr_in there = address_of(address, port);
         if (::connect(socket_, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
