@@ -169,6 +169,23 @@ TEST_CASE("tracing: several keys, and the whole mux, are no key", "[tracing]")
             R"(X 3,"ts":1000.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
 }
 
+TEST_CASE("tracing: a list of one key is a list, though locked as that key", "[tracing]")
+{
+    traced_mux<std::string> mux;
+    mux.observer().start(100);
+    request list{mux.lock_all("a", "a")};
+    request key{mux.lock("a")};
+    virtual_clock::advance(1ms);
+    list.unlock();
+    key.unlock();
+    CHECK(
+        events_of(mux, "Xe") ==
+        journal{
+            R"(e 2,"ts":1000.000,"cat":"hold","id":1,"name":"1 key","args":{"mode":"exclusive","end":"released"})",
+            R"(e 3,"ts":1000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})",
+            R"(X 3,"ts":1000.000,"dur":0.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
+}
+
 TEST_CASE("tracing: what goes on yet is drawn until now", "[tracing]")
 {
     traced_mux<int> mux;

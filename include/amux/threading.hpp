@@ -15,7 +15,8 @@ namespace amux {
 struct lock_observation {
     /// The same from the wait to the grant; null for one that did not wait.
     const void* request;
-    /// A `const Key*`, the same while the key is held or waited for; null for the whole mux and for several keys.
+    /// A `const Key*`, the same while the key is held or waited for; null for the whole mux and for several keys, also for
+    /// a list of one.
     const void* key;
     /// How many; 0 for the whole mux. Of an empty set no observer is told.
     std::size_t keys;
@@ -23,7 +24,7 @@ struct lock_observation {
     lock_mode mode;
     /// It is for the whole mux.
     bool whole;
-    /// Of the whole mux and of several keys: the same from the wait or the grant to the release; else null.
+    /// Where `key` is null: the same from the wait or the grant to the release; else null.
     const void* set;
     /// Of an observer with a type `note`: one that lives in the request while it waits. Null for one that did not wait.
     void* note;

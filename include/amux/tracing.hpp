@@ -129,7 +129,7 @@ struct tracing : Threading {
             e.keys = static_cast<std::uint32_t>(o.keys);
             e.kind = what;
             e.mode = o.mode;
-            e.whole = o.whole;
+            e.set = !o.whole && !o.key;
             if (o.key)
                 e.say_key(*static_cast<const Key*>(o.key));
             s.filled.store(true, std::memory_order_release);

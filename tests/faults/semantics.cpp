@@ -579,6 +579,11 @@ TEST_CASE("policy: its observer knows a set of keys again, from the wait to the 
     CHECK(std::vector{sets[3], sets[4]} == std::vector{sets[1], sets[1]});
     CHECK(mux.try_lock("a").owns_lock());
     CHECK(sets.back() == nullptr);
+    asyncmux<std::string, noting> recording{{.record_requests = true}};
+    {
+        request one_key{recording.lock("a")};
+    }
+    CHECK(recording.observer().sets == std::vector<const void*>{nullptr, nullptr});
 }
 
 TEST_CASE("policy: an observer that asks for it is told of downgrades", "[asyncmux][policy]")

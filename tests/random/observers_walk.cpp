@@ -32,7 +32,10 @@ using mux_type = amux::asyncmux<
 /// Requests of all kinds that come, go, share and give up in any order; and what they have seen themselves.
 class walk {
 public:
-    explicit walk(unsigned seed) : random_{seed} { mux.observer().start(10'000); }
+    explicit walk(unsigned seed) : mux{{.record_requests = seed % 2 != 0}}, random_{seed}
+    {
+        mux.observer().start(10'000);
+    }
 
     void step()
     {
@@ -93,7 +96,7 @@ private:
     void arrive()
     {
         const int key = static_cast<int>(random_() % 3);
-        switch (random_() % 6) {
+        switch (random_() % 7) {
             case 0:
                 requests_.emplace_back(mux.lock_shared(), false, false);
                 break;
@@ -104,6 +107,9 @@ private:
                 requests_.emplace_back(mux.lock_all(key, (key + 1) % 3), true, true);
                 break;
             case 3:
+                requests_.emplace_back(mux.lock_all(key, key), true, true);
+                break;
+            case 4:
                 requests_.emplace_back(mux.lock_shared(key), false, false);
                 break;
             default:

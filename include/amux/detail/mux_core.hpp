@@ -339,7 +339,7 @@ private:
         void* note = nullptr;
         if constexpr (requires { typename Threading::observer::note; })
             note = w ? std::addressof(w->note) : nullptr;
-        return {w, key, keys, mode, whole, b, note};
+        return {w, key, keys, mode, whole, key ? nullptr : b, note};
     }
 
     bool take_slot() noexcept;

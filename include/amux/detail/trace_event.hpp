@@ -29,7 +29,7 @@ struct trace_event {
     std::uint32_t keys = 0;
     trace_kind kind{};
     lock_mode mode{};
-    bool whole = false;
+    bool set = false; // several keys, or a list of one
     unsigned char length = 0; // of the text; or `unsaid`
     std::array<char, room> text{};
 

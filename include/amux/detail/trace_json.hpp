@@ -125,15 +125,13 @@ private:
         lock_mode mode;
     };
 
-    static bool is_set(const trace_event& e) noexcept { return !e.whole && e.keys > 1; }
-
     /// What it is about, for people.
     std::string name_of(const trace_event& e)
     {
-        if (e.whole)
+        if (e.set)
+            return std::to_string(e.keys) + (e.keys == 1 ? " key" : " keys");
+        if (e.keys == 0)
             return "the whole mux";
-        if (e.keys > 1)
-            return std::to_string(e.keys) + " keys";
         if (e.length == trace_event::unsaid)
             return "key #" +
                    std::to_string(unsaid_.try_emplace(e.thing, unsaid_.size() + 1).first->second);
@@ -143,8 +141,8 @@ private:
 
     track& track_of(const trace_event& e)
     {
-        std::string name = is_set(e) ? "several keys" : name_of(e);
-        const char sort = e.whole ? 'w' : is_set(e) ? 's' : 'k';
+        std::string name = e.set ? "several keys" : name_of(e);
+        const char sort = e.set ? 's' : e.keys == 0 ? 'w' : 'k';
         const auto [at, is_new] = tracks_.try_emplace(sort + name);
         track& t = at->second;
         if (is_new) {
@@ -157,7 +155,7 @@ private:
 
     void begin_hold(const trace_event& e)
     {
-        if (is_set(e)) {
+        if (e.set) {
             sets_[e.thing] = {track_of(e).number, e.at, name_of(e), e.mode};
             return;
         }
@@ -171,7 +169,7 @@ private:
     /// Of what was held before the trace began, nothing is known.
     void end_hold(const trace_event& e, const char* how)
     {
-        if (is_set(e)) {
+        if (e.set) {
             if (const auto held = sets_.find(e.thing); held != sets_.end()) {
                 spread("hold", held->second, e.at, how);
                 sets_.erase(held);
