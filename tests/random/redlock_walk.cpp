@@ -3,20 +3,26 @@
 #include "support/lease_walk.hpp"
 #include "support/redlock_world.hpp"
 
+#include <amux/distributed_lock.hpp>
 #include <amux/redlock.hpp>
 #include <amux/testing/scripted_backend.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
+using support::course;
+using support::redlock_world;
 using support::scripted_node;
 using support::walk_manners;
 
@@ -85,6 +91,26 @@ private:
     std::deque<scripted> stores_;
 };
 
+/// A process that wants the one key.
+struct contender {
+    explicit contender(redlock_world& w) : store{w.nodes(), w.loop}, locks{store, w.loop} {}
+    amux::redlock<scripted_node> store;
+    amux::distributed_lock<amux::redlock<scripted_node>&> locks;
+};
+
+amux::task<> take_turn(contender& c, amux::manual_event_loop& loop, int& served)
+{
+    auto held = co_await c.locks.acquire("k", {.max_wait = amux::forever});
+    co_await loop.sleep_for(10ms);
+    co_await held.release();
+    ++served;
+}
+
+amux::task<> leave(contender& c)
+{
+    co_await c.locks.drain(1s);
+}
+
 } // namespace
 
 TEST_CASE("redlock: whatever three nodes, their network and the clocks do, one process believes",
@@ -96,6 +122,39 @@ TEST_CASE("redlock: whatever three nodes, their network and the clocks do, one p
 TEST_CASE("redlock: the same with five nodes", "[redlock][random]")
 {
     support::check_walks<many_stores<5>>({}, 300);
+}
+
+TEST_CASE("redlock: contenders that split the vote do not keep each other out", "[redlock][random]")
+{
+    const std::size_t count = GENERATE(3u, 5u);
+    const support::seeded_bits bits{count};
+    std::mt19937 random{7};
+    redlock_world w{count};
+    for (auto& s : w.stores) {
+        s.decide = [&](const amux::testing::backend_call&) {
+            const auto some = [&] { return 1ms * static_cast<int>(random() % 4); };
+            const auto there = some();
+            return std::optional{course::slow(there, some())};
+        };
+    }
+    std::deque<contender> contenders;
+    for (int n = 0; n < 20; ++n)
+        contenders.emplace_back(w);
+    int served = 0;
+    for (auto& c : contenders)
+        w.loop.spawn(take_turn(c, w.loop, served));
+    int longest = 0;
+    for (int gap = 0, before = 0; served < 20 && longest < 5'000; ++gap) {
+        w.pass(10ms);
+        longest = (std::max)(longest, gap * 10);
+        if (std::exchange(before, served) != served)
+            gap = 0;
+    }
+    CHECK(served == 20);
+    CHECK(longest < 1'000); // in ms of virtual time
+    for (auto& c : contenders)
+        w.loop.spawn(leave(c));
+    w.pass(5s);
 }
 
 TEST_CASE("redlock: with nodes that work everybody is served, and woken long before a poll",
