@@ -62,7 +62,7 @@ inline unsigned thread_number() noexcept
 /// The threading policy `Threading` with an observer that counts: `mux.observer().counts()` gives a `mux_counts`.
 ///
 /// It reads `Clock` (a `now()` that gives an `amux::clock::time_point`) when a wait begins and when it ends, and never
-/// allocates. It adds 512 bytes to a mux, 56 to one for a single thread. An observer that `Threading` has already is
+/// allocates. It adds 576 bytes to a mux, 56 to one for a single thread. An observer that `Threading` has already is
 /// called too.
 template <class Threading = multi_threaded, class Clock = clock>
 struct counting : Threading {
