@@ -11,8 +11,8 @@ Legs, in order:
   clang14    the oldest clang promised: every header, the unit tests with fewer rounds
   clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
   coverage   what the leg clang19 has run of include/: nothing is left out without a reason in words
-  asan       g++ -O1, address and undefined-behaviour sanitizers: lifetimes of frames and requests
-  redis      clang 19 -O0, the same sanitizers: those of Asio and of a Redis server, and a minute of random faults
+  asan       clang 19 -O0, address and undefined-behaviour sanitizers: lifetimes, and a minute of random faults of Redis
+  asan-gcc   g++ -O0, address sanitizer: its own idea of where a frame's variables live
   schedules  g++ -O2: every order of the steps of two and three threads, in small programs
   tsan       clang 19 -O1, thread sanitizer: data races and lock order, where there are threads
   checks     layers, format, doc snippets and links, contracts, headers alone, instruction counts,
@@ -31,7 +31,7 @@ Environment:
   AMUX_JOBS         compilers and tests at a time            (default: number of processors)
   AMUX_TEST_SCALE   factor on the rounds of random and stress tests, such as 0.1 or 20
                     (default: a value per leg)
-  AMUX_FAULT_SECONDS of the random faults in the leg redis     (default: 60)
+  AMUX_FAULT_SECONDS of the random faults in the leg asan      (default: 60)
   AMUX_SCHEDULES    the part of the programs of leg schedules that is run, such as 0.1 (default: 1)
   AMUX_FUZZ_SECONDS for each target of the leg fuzz          (default: 20)
   AMUX_NO_INSTALL   do not look for missing packages
@@ -45,7 +45,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 coverage asan redis schedules tsan checks bugs consumers libcxx fuzz)
+all_legs=(gcc clang14 clang19 coverage asan asan-gcc schedules tsan checks bugs consumers libcxx fuzz)
 known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
@@ -55,7 +55,7 @@ install_for() {
     for leg in "$@"; do
         case $leg in
             clang14) packages+=(clang-14) ;;
-            clang19 | redis | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
+            clang19 | asan | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             coverage) packages+=(llvm-19) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen valgrind) ;;
             consumers) packages+=(pkg-config) ;;
@@ -160,15 +160,14 @@ run_leg() {
             ;;
         coverage) script_leg coverage python3 tests/coverage/report.py ;;
         asan)
-            # Sanitized, g++ 12 takes a std::stop_source for uninitialized.
-            AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan 0.2 g++ "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
--fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
-                "-DAMUX_TEST_FOLDERS=random;stress;faults;schedules"
+            compiler_leg asan 0.2 clang++-19 "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
+-fsanitize=address,undefined -fno-sanitize-recover=all" \
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;redis/faults;asio;web"
             ;;
-        redis)
-            # Apart from asan, since g++ takes five times as long for them.
-            compiler_leg redis 0.2 clang++-19 "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS \
--fsanitize=address,undefined -fno-sanitize-recover=all" "-DAMUX_TEST_FOLDERS=redis;redis/faults;asio"
+        asan-gcc)
+            AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan-gcc 0.2 g++ \
+                "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS -fsanitize=address" \
+                "-DAMUX_TEST_FOLDERS=random;stress;faults;schedules"
             ;;
         schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
         # The tests in the other folders have one thread.
