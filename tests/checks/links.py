@@ -108,10 +108,10 @@ def without_test(text):
 def legs_not_explained():
     """Each leg of tests/run.sh has a row in docs/testing.md, and the other way round."""
     script = (ROOT / "tests/run.sh").read_text()
-    legs = set(re.findall(r"^        ([a-z]\w+)\) (?:compiler|script)_leg", script, re.M)) \
+    legs = set(re.findall(r"^        ([a-z][\w-]+)\) (?:compiler|script)_leg", script, re.M)) \
         | set(re.search(r"^all_legs=\((.*)\)", script, re.M)[1].split())
     page = (ROOT / "docs/testing.md").read_text().partition("## Which tests there are")[0]
-    rows = set(re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|$", page, re.M))
+    rows = set(re.findall(r"^\| `([\w-]+)`[^|]*\|[^|]*\|[^|]*\|$", page, re.M))
     return [f"docs/testing.md: the leg {leg} of tests/run.sh has no row" for leg in legs - rows] \
         + [f"docs/testing.md: tests/run.sh has no leg {leg}" for leg in rows - legs]
 
