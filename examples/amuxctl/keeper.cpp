@@ -143,8 +143,9 @@ private:
 
     bool refuse(exit_code code, const char* text)
     {
+        // First: what was obtained meanwhile is being given back, and the front waits no longer than for this note.
+        amux::sync_wait(locks_.drain(2s));
         front_.send(note::kind::refused, text, static_cast<int>(code));
-        amux::sync_wait(locks_.drain(2s)); // what was obtained meanwhile is being given back
         return false;
     }
 

@@ -228,4 +228,9 @@ def main():
         sys.exit(77)
     AMUXCTL = sys.argv.pop(1)
     LIBC.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    # A shell that starts the tests in the background has them ignore some, and what they start would too.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP,
+                   signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_DFL)
     unittest.main(verbosity=2)

@@ -107,6 +107,20 @@ class Life(harness.Case):
         self.assertFalse(self.server.held("k"))
         self.assertFalse((self.folder / "ran").exists())
 
+    def test_a_key_that_is_granted_as_the_wait_ends_is_given_back(self):
+        """The server is stopped while a request is under way: it grants the key when nobody waits for it any more."""
+        self.server.ask("SET", "{amux}:lock:k", "amux1:1:t:7:somebody", "PX", "1500")
+        p = self.start("hold", *LONG, "k", "--", "touch", f"{self.folder}/ran")
+        time.sleep(1.2)  # connected
+        os.kill(self.server.process.pid, signal.SIGSTOP)
+        time.sleep(0.8)  # the key is free by now, and somebody asks for it
+        p.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        os.kill(self.server.process.pid, signal.SIGCONT)
+        self.assertEqual(p.wait(harness.LIMIT), 143)
+        self.wait_until_free("k")
+        self.assertFalse((self.folder / "ran").exists())
+
     def test_a_key_that_is_deleted_ends_the_command(self):
         p = self.start("hold", *TIMES, "k", "--", *self.worker())
         self.worker_pid()

@@ -125,12 +125,11 @@ class Terminal(harness.Case):
         self.assertFalse(self.server.held("k"))
 
     def test_ctrl_c_while_it_waits(self):
-        self.server.ask("SET", "{amux}:lock:k", "amux1:1:t:7:somebody", "PX", "600000")
-        s = self.session("hold", "k", "--", "true")
+        self.server.ask("SET", "{amux}:lock:taken", "amux1:1:t:7:somebody", "PX", "600000")
+        s = self.session("hold", "taken", "--", "true")
         self.keeper_of_anybody()
         s.type(b"\x03")
         self.assertEqual(s.report(), "exited 130")
-        self.server.ask("DEL", "{amux}:lock:k")
 
     def keeper_of_anybody(self):
         wait_for(lambda: any(p.name == "amux-keeper" for p in harness.processes().values()), "it waits")
