@@ -2,7 +2,7 @@
 // Without this file each adapter would be tested for what its own author thought of.
 #pragma once
 
-#include "support/http_client.hpp"
+#include "http_client.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
