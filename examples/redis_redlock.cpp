@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // [work]
-using majority_locks = amux::distributed_lock<amux::redlock<amux::redis_backend>>;
+using majority_locks = amux::distributed_lock<amux::redlock<amux::redis_backend>&>;
 
 amux::task<> send_report(majority_locks& locks, int& sent)
 {
@@ -38,7 +38,7 @@ int run(const std::vector<std::string>& urls)
     for (const std::string& url : urls) // three or five servers that know nothing of each other
         nodes.emplace_back(url);
     amux::redlock store{std::move(nodes), thread.loop(), {.node_timeout = 200ms}};
-    majority_locks locks{std::move(store), thread.loop()};
+    majority_locks locks{store, thread.loop()}; // after both: they outlive it
     amux::sync_wait(send_report(locks, sent));
     // [/begin]
     std::printf("sent under a lease in %zu servers\n", urls.size());

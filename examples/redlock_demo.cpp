@@ -52,7 +52,7 @@ private:
 };
 // [/machine]
 
-using three_locks = amux::distributed_lock<amux::redlock<machine>>;
+using three_locks = amux::distributed_lock<amux::redlock<machine>&>;
 
 struct room {
     std::array<amux::memory_backend, 3> stores;
@@ -102,7 +102,8 @@ int main()
 {
     room r;
     amux::event_loop loop;
-    three_locks locks{amux::redlock{r.machines(), loop}, loop};
+    amux::redlock store{r.machines(), loop};
+    three_locks locks{store, loop};
     loop.block_on(fail_one_by_one(r, locks));
     check(loop.block_on(locks.drain(1s)), "nothing is outstanding");
 }

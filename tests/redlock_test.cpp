@@ -434,12 +434,12 @@ TEST_CASE("redlock: trouble that a majority calls permanent is permanent", "[red
     CHECK(kind_of(a.error()) == backend_error_kind::permanent);
 }
 
-TEST_CASE("redlock: distributed_lock takes it, moved in or referred to, also from another thread",
-          "[redlock]")
+TEST_CASE("redlock: distributed_lock takes it, and may be called from another thread", "[redlock]")
 {
     amux::loop_thread thread;
     std::vector<memory_backend> nodes(3);
-    amux::distributed_lock locks{redlock{std::move(nodes), thread.loop()}, thread.loop()};
+    redlock store{std::move(nodes), thread.loop()};
+    amux::distributed_lock locks{store, thread.loop()};
     auto held = amux::sync_wait(locks.acquire("k"));
     CHECK(held.is_held());
     CHECK(!held.fence());

@@ -262,8 +262,9 @@ struct redlock_options {
 ///
 /// The loop is there for the limits alone. A call resumes at its coroutine's place; without one where the deciding answer
 /// comes, or on the loop.
-/// Thread-safety: any thread. Lifetime: the loop outlives it. Movable; destroy it where the loop runs or while it does not
-/// run, with a loop of amux anywhere. Its nodes live until they have answered.
+/// Thread-safety: any thread. Lifetime: the loop outlives it, and it outlives the locks over it: declare it between the
+/// two. It does not move, so give it to a lock as an lvalue. Destroy it where the loop runs or while it does not run, with
+/// a loop of amux anywhere. Its nodes live until they have answered.
 template <lock_backend Backend>
 class redlock {
     using operation = detail::redlock_round::operation;
@@ -276,18 +277,9 @@ public:
         : core_{detail::redlock_nodes<Backend>::make(loop, sound(std::move(nodes), options),
                                                      options.node_timeout)}
     {}
-    redlock(redlock&&) noexcept = default;
-    redlock& operator=(redlock&& other) noexcept
-    {
-        redlock old{std::move(other)};
-        core_.swap(old.core_);
-        return *this;
-    }
-    ~redlock()
-    {
-        if (core_)
-            core_->shut_down();
-    }
+    redlock(const redlock&) = delete;
+    redlock& operator=(const redlock&) = delete;
+    ~redlock() { core_->shut_down(); }
 
     /// Granted, refused, or in trouble, as the table says. A refusal tells when a majority is free at the latest.
     detail::redlock_call<unfenced_result> acquire(std::string_view key, std::string_view token,
@@ -344,7 +336,7 @@ private:
         return nodes;
     }
 
-    std::shared_ptr<detail::redlock_core> core_;
+    const std::shared_ptr<detail::redlock_core> core_;
 };
 
 } // namespace amux

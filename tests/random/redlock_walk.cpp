@@ -32,7 +32,7 @@ namespace {
 template <std::size_t Nodes>
 class many_stores {
 public:
-    using backend = amux::redlock<scripted_node>;
+    using seen = amux::redlock<scripted_node>;
 
     explicit many_stores(amux::scheduler& network)
     {
@@ -46,12 +46,12 @@ public:
         for (auto& s : stores_)
             s.decide = d;
     }
-    backend seen_on(amux::scheduler& loop)
+    seen seen_on(amux::scheduler& loop)
     {
         std::vector<scripted_node> nodes;
         for (auto& s : stores_)
             nodes.emplace_back(s);
-        return {std::move(nodes), loop, {.node_timeout = 60ms}};
+        return seen{std::move(nodes), loop, {.node_timeout = 60ms}};
     }
     bool knows(const std::string& key, const std::string& token)
     {

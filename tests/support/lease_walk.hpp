@@ -25,6 +25,7 @@
 #include <random>
 #include <stop_token>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,13 +51,13 @@ struct walk_manners {
 template <class Backend>
 class one_store {
 public:
-    using backend = Backend&;
+    using seen = Backend&;
     using decision = decltype(amux::testing::scripted_backend::decide);
 
     explicit one_store(amux::scheduler& network) : store_{network} {}
 
     void decide(decision d) { store_.decide = std::move(d); }
-    backend seen_on(amux::scheduler&)
+    seen seen_on(amux::scheduler&)
     {
         if constexpr (std::is_same_v<Backend, amux::testing::scripted_backend>)
             return store_;
@@ -87,8 +88,6 @@ private:
 /// still. Each has some coroutines that acquire, hold, extend and release leases. A history is kept of what they see.
 template <class Store>
 class lease_walk {
-    using Backend = typename Store::backend;
-
 public:
     lease_walk(std::uint64_t seed, walk_manners manners) : random_{seed}, manners_{manners}
     {
@@ -138,11 +137,15 @@ private:
     struct process {
         process(Store& s, double clock_rate, const amux::distributed_lock_options& o,
                 std::size_t number)
-            : rate{clock_rate}, locks{s.seen_on(loop), loop, o}, name{"p" + std::to_string(number)}
+            : rate{clock_rate},
+              backend{s.seen_on(loop)},
+              locks{backend, loop, o},
+              name{"p" + std::to_string(number)}
         {}
         amux::manual_event_loop loop;
         double rate; // of its clock
-        amux::distributed_lock<Backend> locks;
+        typename Store::seen backend;
+        amux::distributed_lock<std::remove_reference_t<typename Store::seen>&> locks;
         std::string name;
         amux::clock::time_point stands_until{};
         bool drained = false;

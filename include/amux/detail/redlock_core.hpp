@@ -35,7 +35,11 @@ public:
     using operation = redlock_round::operation;
 
     redlock_core(scheduler& loop, std::size_t nodes, std::chrono::milliseconds node_timeout)
-        : event_gate{loop}, count_{nodes}, node_timeout_{node_timeout}
+        : event_gate{loop},
+          silence_{trouble("no answer in " + std::to_string(node_timeout.count()) + " ms")},
+          shorter_{trouble("yes, but a shorter time to live may be on its way there")},
+          count_{nodes},
+          node_timeout_{node_timeout}
     {}
 
     std::size_t size() const noexcept { return count_; }
@@ -68,6 +72,11 @@ private:
         redlock_core& self;
     };
 
+    static std::exception_ptr trouble(const std::string& what)
+    {
+        return std::make_exception_ptr(backend_error{backend_error_kind::indeterminate, what});
+    }
+
     /// What is to be done once the mutex is left.
     struct errands {
         std::vector<std::pair<std::size_t, round_ptr>> questions;
@@ -83,7 +92,7 @@ private:
     trace_ptr trace_of(const redlock_round& r);
     void hand_out(const round_ptr& r, errands& todo);
     void take_in(redlock_round& r, std::size_t node, const node_answer& a);
-    void time_out(redlock_round& r);
+    void time_out(redlock_round& r) noexcept;
     clock::time_point limit_of(const redlock_round& r) const noexcept;
     void lose(const redlock_round& r, errands& todo) noexcept;
     /// Whether it is decided now.
@@ -101,6 +110,9 @@ private:
             agenda_.erase(item.due);
     }
 
+    // Made beforehand: where they are given there may be no memory.
+    const std::exception_ptr silence_;
+    const std::exception_ptr shorter_;
     const std::size_t count_;
     const std::chrono::milliseconds node_timeout_;
     const long process_ = process_id(); // a forked child leaves its parent's leases alone
@@ -254,9 +266,7 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
         take_in(*r, node, a);
         if (a.vote == node_vote::yes && r->unsure[node]) {
             a.vote = node_vote::trouble;
-            a.trouble = std::make_exception_ptr(
-                backend_error{backend_error_kind::indeterminate,
-                              "yes, but a shorter time to live may be on its way there"});
+            a.trouble = shorter_;
         }
         if (r->end == verdict::open && r->answers[node].vote == node_vote::pending)
             r->answers[node] = std::move(a);
@@ -312,15 +322,12 @@ inline void redlock_core::wake(redlock_round& r, errands& todo) noexcept
     todo.resumes = true;
 }
 
-inline void redlock_core::time_out(redlock_round& r)
+inline void redlock_core::time_out(redlock_round& r) noexcept
 {
-    const auto late = std::make_exception_ptr(
-        backend_error{backend_error_kind::indeterminate,
-                      "no answer in " + std::to_string(node_timeout_.count()) + " ms"});
     for (node_answer& a : r.answers) {
         if (a.vote == node_vote::pending) {
             a.vote = node_vote::trouble;
-            a.trouble = late;
+            a.trouble = silence_;
         }
     }
 }
@@ -365,9 +372,7 @@ inline void redlock_core::send_release(const trace_ptr& t, std::size_t node, err
 inline void redlock_core::forget(const trace_ptr& t) noexcept
 {
     unlist(*t);
-    const auto found = traces_.find({t->key, t->token});
-    if (found != traces_.end() && found->second == t)
-        traces_.erase(found);
+    traces_.erase({t->key, t->token});
 }
 
 inline void redlock_core::run(const errands& todo) noexcept
@@ -402,14 +407,13 @@ inline void redlock_core::tick() noexcept
             }
             unlist(*what.round);
             time_out(*what.round);
-            if (decide(what.round, todo))
-                wake(*what.round, todo);
+            decide(what.round, todo);
+            wake(*what.round, todo);
         }
         next = agenda_.empty() ? (clock::time_point::max)() : agenda_.begin()->first;
         alarm_at_ = next;
         alarm = alarm_;
     }
-    todo.poke = nullptr;
     if (next != (clock::time_point::max)())
         alarm->arm(alarm, next);
     run(todo);
@@ -421,8 +425,10 @@ inline void redlock_core::stop(const round_ptr& r) noexcept
     {
         const std::lock_guard lock{state_mutex_};
         r->stopped = true;
-        if (r->asked_all && r->end == verdict::open && decide(r, todo))
+        if (r->asked_all && r->end == verdict::open) {
+            decide(r, todo);
             wake(*r, todo);
+        }
     }
     run(todo);
 }

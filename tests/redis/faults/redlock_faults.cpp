@@ -141,3 +141,25 @@ TEST_CASE("redlock: nothing stays in the servers when everybody has gone",
     for (auto& server : where.servers)
         CHECK(soon([&] { return server.cli("EXISTS", support::lock_name("k")).number == 0; }));
 }
+
+TEST_CASE(
+    "redlock: it may go with its loop while its nodes are asked, and they go when they have "
+    "answered",
+    "[redis][redlock][faults]")
+{
+    three_servers where;
+    {
+        amux::loop_thread thread;
+        amux::redlock store{where.nodes(), thread.loop(), {.node_timeout = 50ms}};
+        amux::distributed_lock locks{store, thread.loop()};
+        CHECK(amux::sync_wait(locks.acquire("k")).is_held());
+        for (auto& proxy : where.proxies)
+            proxy.black_hole();
+        CHECK_THROWS_AS(amux::sync_wait(locks.try_acquire("k")), amux::backend_error);
+    }
+    // The last answer comes on a node's own thread, which could not join itself.
+    for (auto& proxy : where.proxies) {
+        proxy.heal();
+        CHECK(soon([&] { return proxy.connected() == 0; }));
+    }
+}
