@@ -90,9 +90,9 @@ struct record_list {
 /// part of no cycle. A guard counts for the context that was granted it: whoever hands one to another context, waits for
 /// that, and asks for more, may be refused although the other would have released it.
 ///
-/// Complexity: of a request, O(its keys) and one lock for all muxes; of one that waits, when somebody waits for its own
-/// context, O(requests that this leads to). Memory: O(requests). Thread-safety: muxes of any threads. Lifetime: it
-/// outlives its muxes.
+/// Complexity: of a request, O(its keys) and one lock for all muxes; of one that waits, also O(locks of its context), and
+/// when somebody waits behind one of those, O(requests that this leads to). Memory: O(requests). Thread-safety: muxes of
+/// any threads. Lifetime: it outlives its muxes.
 class deadlock_detector final : public detail::wait_graph {
     using record = detail::request_record;
     using list = detail::record_list;
