@@ -82,9 +82,13 @@ const verb_text* find_verb(std::string_view name)
 
 bool applies(const option& o, std::string_view verb_name)
 {
-    return o.verbs.empty() ||
-           (" " + std::string{o.verbs} + " ").find(" " + std::string{verb_name} + " ") !=
-               std::string::npos;
+    for (std::string_view left = o.verbs; !left.empty();) {
+        const std::string_view word = left.substr(0, left.find(' '));
+        if (word == verb_name)
+            return true;
+        left.remove_prefix((std::min)(left.size(), word.size() + 1));
+    }
+    return o.verbs.empty();
 }
 
 /// Repeats a word only when it can be no URL.
