@@ -228,6 +228,20 @@ class Life(harness.Case):
         p.send_signal(signal.SIGCONT)
         self.assertEqual(p.wait(harness.LIMIT), 122)
 
+    def test_both_stopped_for_longer_than_the_ttl_end_the_command_when_they_go_on(self):
+        """What a machine that sleeps looks like, but for the command, which would sleep too."""
+        p = self.start("hold", *TIMES, "k", "--", *self.worker(ignores="SIGTERM"))
+        pid = self.worker_pid()
+        both = (p.pid, self.keeper_of(p.pid))
+        for process in both:
+            os.kill(process, signal.SIGSTOP)
+        self.wait_until_free("k")
+        self.assertTrue(runs(pid))
+        for process in both:
+            os.kill(process, signal.SIGCONT)
+        self.assertEqual(p.wait(harness.LIMIT), 122)
+        self.assertFalse(runs(pid))
+
     def test_an_amuxctl_that_is_stopped_while_it_waits_keeps_no_lease_and_starts_nothing(self):
         holder = self.start("hold", *LONG, "k", "--", *self.worker())
         self.worker_pid()
