@@ -49,11 +49,7 @@ private:
         try {
             drive(std::static_pointer_cast<redlock_nodes>(shared_from_this()), r, node);
         } catch (...) { // no memory for the frame
-            node_answer a;
-            a.vote = node_vote::trouble;
-            a.trouble = std::make_exception_ptr(
-                backend_error{backend_error_kind::not_applied, "no memory to ask"});
-            answered(r, node, std::move(a));
+            answered(r, node, {node_vote::trouble, no_memory_, {}, {}});
         }
     }
 

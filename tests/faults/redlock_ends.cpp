@@ -24,6 +24,9 @@
 #include <utility>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 using namespace std::chrono_literals;
 using amux::backend_error_kind;
 using amux::redlock;
@@ -269,4 +272,24 @@ TEST_CASE("redlock: a node that refuses a release for good is not asked again", 
     w.pass(10s);
     CHECK(r.value());
     CHECK(w.stores[0].count(operation::release) == 1);
+}
+
+TEST_CASE("redlock: a forked child frees nothing of its parent's", "[redlock][lifetime]")
+{
+    redlock_world w;
+    auto a = w.acquire("a");
+    w.loop.run_ready();
+    w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
+    auto r = w.release("a");
+    w.loop.run_ready();
+    const auto before = w.calls(operation::release);
+    const pid_t child = fork();
+    w.pass(1s);
+    const bool more = w.calls(operation::release) > before;
+    if (child == 0)
+        _exit(more ? 1 : 0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+    CHECK(more); // the parent does
 }

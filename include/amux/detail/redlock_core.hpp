@@ -36,8 +36,8 @@ public:
 
     redlock_core(scheduler& loop, std::size_t nodes, std::chrono::milliseconds node_timeout)
         : event_gate{loop},
-          silence_{trouble("no answer in " + std::to_string(node_timeout.count()) + " ms")},
-          shorter_{trouble("yes, but a shorter time to live may be on its way there")},
+          silence_{trouble(backend_error_kind::indeterminate,
+                           "no answer in " + std::to_string(node_timeout.count()) + " ms")},
           count_{nodes},
           node_timeout_{node_timeout}
     {}
@@ -58,6 +58,9 @@ public:
     void shut_down() noexcept;
 
 protected:
+    const std::exception_ptr no_memory_{
+        trouble(backend_error_kind::not_applied, "no memory to ask")};
+
     /// Hands a question to a node, which answers by `answered`. Called with no lock held.
     virtual void ask(std::size_t node, round_ptr r) noexcept = 0;
 
@@ -72,9 +75,9 @@ private:
         redlock_core& self;
     };
 
-    static std::exception_ptr trouble(const std::string& what)
+    static std::exception_ptr trouble(backend_error_kind kind, const std::string& what)
     {
-        return std::make_exception_ptr(backend_error{backend_error_kind::indeterminate, what});
+        return std::make_exception_ptr(backend_error{kind, what});
     }
 
     /// What is to be done once the mutex is left.
@@ -112,7 +115,11 @@ private:
 
     // Made beforehand: where they are given there may be no memory.
     const std::exception_ptr silence_;
-    const std::exception_ptr shorter_;
+    const std::exception_ptr shorter_{
+        trouble(backend_error_kind::indeterminate,
+                "yes, but a shorter time to live may be on its way there")};
+    const std::exception_ptr undone_{trouble(
+        backend_error_kind::not_applied, "a release of the same token may be on its way there")};
     const std::size_t count_;
     const std::chrono::milliseconds node_timeout_;
     const long process_ = process_id(); // a forked child leaves its parent's leases alone
@@ -170,9 +177,7 @@ inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
     for (std::size_t n = 0; n != count_; ++n) {
         if (t && r->op != operation::release && t->may_undo(n)) {
             r->answers[n].vote = node_vote::trouble;
-            r->answers[n].trouble = std::make_exception_ptr(
-                backend_error{backend_error_kind::not_applied,
-                              "a release of the same token may be on its way there"});
+            r->answers[n].trouble = undone_;
             continue;
         }
         if (r->op == operation::acquire || r->op == operation::extend) {
@@ -268,7 +273,7 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
             a.vote = node_vote::trouble;
             a.trouble = shorter_;
         }
-        if (r->end == verdict::open && r->answers[node].vote == node_vote::pending)
+        if (r->end == verdict::open)
             r->answers[node] = std::move(a);
         if (r->asked_all && r->end == verdict::open && decide(r, todo))
             wake(*r, todo);
@@ -360,7 +365,7 @@ inline void redlock_core::sweep(const trace_ptr& t, errands& todo) noexcept
 
 inline void redlock_core::send_release(const trace_ptr& t, std::size_t node, errands& todo)
 {
-    auto r = std::make_shared<redlock_round>(operation::release, t->key, t->token,
+    auto r = std::make_shared<redlock_round>(operation::release, t->name.first, t->name.second,
                                              std::chrono::milliseconds{}, std::string_view{},
                                              count_, clock::time_point{});
     r->trace = t;
@@ -372,7 +377,7 @@ inline void redlock_core::send_release(const trace_ptr& t, std::size_t node, err
 inline void redlock_core::forget(const trace_ptr& t) noexcept
 {
     unlist(*t);
-    traces_.erase({t->key, t->token});
+    traces_.erase(t->name);
 }
 
 inline void redlock_core::run(const errands& todo) noexcept
@@ -395,8 +400,6 @@ inline void redlock_core::tick() noexcept
     clock::time_point next;
     {
         const std::lock_guard lock{state_mutex_};
-        if (over_)
-            return;
         const clock::time_point now = loop().now();
         while (!agenda_.empty() && agenda_.begin()->first <= now) {
             const redlock_due what = agenda_.begin()->second;

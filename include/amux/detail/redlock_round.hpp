@@ -106,11 +106,10 @@ struct redlock_trace {
     };
 
     redlock_trace(std::string of_key, std::string of_token, std::size_t count)
-        : key{std::move(of_key)}, token{std::move(of_token)}, nodes(count)
+        : name{std::move(of_key), std::move(of_token)}, nodes(count)
     {}
 
-    const std::string key;
-    const std::string token;
+    const std::pair<std::string, std::string> name; // key and token
     std::vector<at_node> nodes;
     unsigned undecided = 0; // questions to change something
     bool unwanted = false; // what is left is to be freed
