@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bond.hpp"
+#include "processes.hpp"
 #include "wake.hpp"
 #include "words.hpp"
 
@@ -94,9 +95,11 @@ public:
 
     /// Buries what has fallen to us and has died. Not the command, and not `except`.
     void bury_orphans(pid_t except) const;
-    /// What runs of what it has started: its group, and what has fallen to us since it has lost its parents; but not
-    /// `except`. Buries the dead of the latter.
-    std::vector<pid_t> rest(pid_t except) const;
+    /// What runs of what it has started: its group; what has its token in the environment; and what has fallen to us since
+    /// it has lost its parents. But not `except`. Buries the dead of the latter.
+    std::vector<process> rest(pid_t except) const;
+    /// To all of that.
+    void send_to_all(int signal, pid_t except) const;
 
     void bury();
 
@@ -106,6 +109,7 @@ private:
 
     pid_t front_;
     pid_t id_;
+    std::string mark_; // in the environment of all that it starts
 };
 
 } // namespace amuxctl

@@ -272,9 +272,7 @@ private:
         if (!lost_)
             say_.warning("left", "the command has left something running, which is ended");
         told_ = now;
-        command_->send(SIGTERM);
-        for (const pid_t id : outcome_ ? command_->rest(keeper_) : std::vector<pid_t>{})
-            kill(id, SIGTERM);
+        command_->send_to_all(SIGTERM, keeper_);
     }
 
     /// SIGKILL, when it is due, to all that runs; and again, until nothing does.
@@ -283,9 +281,7 @@ private:
         due_ = times_.kill_due(*told_, bond_.until());
         if (now < due_)
             return;
-        command_->send(SIGKILL);
-        for (const pid_t id : command_->rest(keeper_))
-            kill(id, SIGKILL);
+        command_->send_to_all(SIGKILL, keeper_);
         due_ = now + look_again;
     }
 

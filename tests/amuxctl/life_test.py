@@ -130,6 +130,19 @@ class Life(harness.Case):
         self.assertLess(self.last_beat(), deleted + 3)
         self.assertIn(b"lost", p.stderr.read())
 
+    def test_a_lost_lease_tells_also_what_has_left_the_group_and_once_only(self):
+        told = self.folder / "told"
+        child = (f"trap 'echo x >>{told}' TERM; echo >>{self.folder}/ready; "
+                 "while :; do sleep 0.05; done")
+        (self.folder / "child").write_text(child)
+        p = self.start("hold", *TIMES, "k", "--", "sh", "-c", f"sh {self.folder}/child & setsid sh {self.folder}/child & "
+                       "wait")
+        ready = self.folder / "ready"
+        wait_for(lambda: ready.exists() and ready.read_text() == "\n\n", "both run")
+        self.server.ask("DEL", "{amux}:lock:k")
+        self.assertEqual(p.wait(harness.LIMIT), 122)
+        self.assertEqual(told.read_text(), "x\nx\n")
+
     def test_a_command_that_ignores_sigterm_is_killed_before_its_lease_is_over(self):
         own = harness.Server()
         try:
