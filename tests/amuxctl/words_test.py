@@ -3,14 +3,47 @@
 """Without this file nothing holds the words of amuxctl: its options, its answers, its JSON, and its one table."""
 import json
 import pathlib
+import random
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import tempfile
+import unittest
 
 import harness
 from harness import now
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Encrypted(harness.Case):
+    """The server on another port too, which speaks TLS."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keys = tempfile.mkdtemp(prefix="amuxctl-")
+        cls.addClassCleanup(shutil.rmtree, cls.keys)
+        cls.certificate = f"{cls.keys}/certificate"
+        if not shutil.which("openssl") or subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test",
+                 "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{cls.keys}/key", "-out", cls.certificate],
+                stderr=subprocess.DEVNULL).returncode != 0:
+            raise unittest.SkipTest("openssl makes no certificate")
+        cls.tls_port = random.randint(20000, 32000)
+        cls.server_arguments = ("--tls-port", str(cls.tls_port), "--tls-cert-file", cls.certificate, "--tls-key-file",
+                                f"{cls.keys}/key", "--tls-ca-cert-file", cls.certificate, "--tls-auth-clients", "no")
+        super().setUpClass()
+
+    def test_a_server_that_speaks_tls(self):
+        url = f"rediss://127.0.0.1:{self.tls_port}?ca_file={self.certificate}"
+        code, out, err = self.run_it("--url", url, "hold", "k", "--", harness.AMUXCTL, "--url", url, "list", "--json")
+        if "TLS needs" in err:
+            self.skipTest("amuxctl was built without TLS")
+        self.assertEqual((code, json.loads(out)["key"]), (0, "k"), err)
+        code, _, err = self.run_it("--url", url.split("?")[0], "list")
+        self.assertEqual((code, "certificate" in err), (120, True), err)
 
 
 class Words(harness.Case):
