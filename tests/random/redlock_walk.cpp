@@ -116,12 +116,12 @@ amux::task<> leave(contender& c)
 TEST_CASE("redlock: whatever three nodes, their network and the clocks do, one process believes",
           "[redlock][random]")
 {
-    support::check_walks<many_stores<3>>({}, 1'000);
+    support::check_walks<many_stores<3>>({}, 500);
 }
 
 TEST_CASE("redlock: the same with five nodes", "[redlock][random]")
 {
-    support::check_walks<many_stores<5>>({}, 300);
+    support::check_walks<many_stores<5>>({}, 150);
 }
 
 TEST_CASE("redlock: contenders that split the vote do not keep each other out", "[redlock][random]")
@@ -165,5 +165,5 @@ TEST_CASE("redlock: with nodes that work everybody is served, and woken long bef
     manners.pauses = false;
     manners.poll = 1s;
     manners.patience = 120s;
-    support::check_walks<many_stores<3>>(manners, 300);
+    support::check_walks<many_stores<3>>(manners, 150);
 }
