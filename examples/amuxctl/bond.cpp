@@ -19,6 +19,7 @@ bond::bond()
     if (memory == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_) != 0)
         throw std::system_error{errno, std::generic_category(), "no shared memory, or no socket"};
     page_ = new (memory) page;
+    page_->front = getpid();
 }
 
 bond::~bond()

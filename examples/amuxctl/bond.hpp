@@ -53,12 +53,15 @@ namespace amuxctl {
 struct page {
     static constexpr pid_t none_any_more = -1; // of `command`: it is too late to start one
 
-    std::atomic<std::int64_t> until{
-        0}; // the end of belief, amux::clock; the keeper writes it, 0: no lease
-    std::atomic<pid_t> command{
-        0}; // its process and its group, by itself before it begins; whoever is first has decided
-    std::atomic<int> trouble{0}; // why the command could not begin (errno), or 0
-    std::atomic<bool> told{false}; // a note of trouble waits to be read
+    pid_t front = 0; // its process
+    // The end of belief, by amux::clock; 0: no lease yet. The keeper's.
+    std::atomic<std::int64_t> until{0};
+    // The command's process and group, by itself before it begins: whoever is first has decided.
+    std::atomic<pid_t> command{0};
+    // Why the command could not begin (errno), or 0.
+    std::atomic<int> trouble{0};
+    // A note of trouble waits to be read.
+    std::atomic<bool> told{false};
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "command.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
@@ -113,7 +112,7 @@ void terminal::restore_mode() const
 
 command::command(const request& r, const note& granted, const bond& b, const signals& s,
                  const terminal& t)
-    : front_{getpid()}, mark_{std::string{"AMUX_TOKEN="} + granted.token}
+    : front_{getpid()}
 {
     const bool in_front = t.ours();
     id_ = fork();
@@ -195,17 +194,11 @@ void command::bury_orphans(pid_t except) const
 
 std::vector<process> command::rest(pid_t except) const
 {
-    const std::vector<pid_t> marked = running_with(mark_);
-    std::vector<process> found;
     for (const process& p : all_processes()) {
-        const bool fell_to_us = p.parent == front_ && p.id != except && p.id != id_;
-        const bool has_mark = std::find(marked.begin(), marked.end(), p.id) != marked.end();
-        if (fell_to_us && p.ended)
+        if (p.parent == front_ && p.ended && p.id != except && p.id != id_)
             waitpid(p.id, nullptr, WNOHANG);
-        else if (!p.ended && (fell_to_us || p.group == id_ || has_mark))
-            found.push_back(p);
     }
-    return found;
+    return running_below(front_, except);
 }
 
 void command::send_to_all(int signal, pid_t except) const

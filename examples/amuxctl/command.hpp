@@ -95,8 +95,7 @@ public:
 
     /// Buries what has fallen to us and has died. Not the command, and not `except`.
     void bury_orphans(pid_t except) const;
-    /// What runs of what it has started: its group; what has its token in the environment; and what has fallen to us since
-    /// it has lost its parents. But not `except`. Buries the dead of the latter.
+    /// What runs of it and of what it has started. But not `except`. Buries those who have lost their parents and died.
     std::vector<process> rest(pid_t except) const;
     /// To all of that.
     void send_to_all(int signal, pid_t except) const;
@@ -109,7 +108,6 @@ private:
 
     pid_t front_;
     pid_t id_;
-    std::string mark_; // in the environment of all that it starts
 };
 
 } // namespace amuxctl

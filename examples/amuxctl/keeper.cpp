@@ -214,43 +214,53 @@ private:
                         : times_.backstop_due(front_.until());
         if (now < due_)
             return;
-        strike(SIGKILL);
+        strike_group(SIGKILL);
+        // Not below whoever is the parent now: when the front is gone that is init.
+        for (const process& p : running_below(front_.shared().front, getpid()))
+            kill(p.id, SIGKILL);
         due_ = now + 200ms; // again, for what it has just started
     }
 
-    /// Its group, and whatever has its token in the environment. While the front is there it alone can take the
-    /// command's number away. Afterwards the number is taken as long as anything is left in the group; between the look
-    /// and the signal it does not come round.
-    std::vector<pid_t> rest() const
+    /// First the group, which needs no look at anything. While the front is there it alone can take the command's number
+    /// away; afterwards it stays taken as long as anything is left in the group, and between the look at that and the
+    /// signal it does not come round.
+    void strike_group(int signal) const
     {
         const pid_t group = front_.shared().command;
         if (group <= 0)
-            return {};
-        std::vector<pid_t> all = running_in_group(group);
-        const auto marked = running_with("AMUX_TOKEN=" + lease_->token());
-        all.insert(all.end(), marked.begin(), marked.end());
-        return all;
+            return;
+        kill(-group, signal);
+        kill(-group, SIGCONT);
     }
-    void strike(int signal) const
+    static void strike(const std::vector<pid_t>& all, int signal)
     {
-        for (const pid_t id : rest()) {
+        for (const pid_t id : all) {
             kill(id, signal);
             kill(id, SIGCONT);
         }
     }
 
-    /// The front is gone; the command itself went with it. What it has started is told, and, if need be, killed. All the
-    /// while the lease is renewed.
+    /// The front is gone; the command itself went with it. What it has started is told, and, if need be, killed: the
+    /// group, then what has the token in its environment. All the while the lease is renewed.
     void end_command()
     {
-        pid_t none = 0;
-        front_.shared().command.compare_exchange_strong(none, page::none_any_more);
+        pid_t group = 0;
+        if (front_.shared().command.compare_exchange_strong(group, page::none_any_more))
+            return;
+        strike_group(SIGTERM);
+        until_none([group] { return running_in_group(group); });
+        const auto marked = [this] { return running_with("AMUX_TOKEN=" + lease_->token()); };
+        strike(marked(), SIGTERM);
+        until_none(marked);
+    }
+    template <class Look>
+    void until_none(Look look)
+    {
         const time_point told = amux::clock::now();
-        strike(SIGTERM);
-        while (!rest().empty()) {
+        for (auto left = look(); !left.empty(); left = look()) {
             if (amux::clock::now() >= times_.kill_due(told, front_.until()))
-                strike(SIGKILL);
-            std::this_thread::sleep_for(10ms);
+                strike(left, SIGKILL);
+            std::this_thread::sleep_for(20ms);
             publish();
         }
     }

@@ -3,12 +3,14 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <set>
 
 #include <dirent.h>
 #include <unistd.h>
@@ -58,6 +60,24 @@ std::vector<process> all_processes()
         }
     }
     return all;
+}
+
+std::vector<process> running_below(pid_t ancestor, pid_t except)
+{
+    std::vector<process> found;
+    if (ancestor <= 1) // everybody
+        return found;
+    const auto all = all_processes();
+    std::set<pid_t> family{ancestor};
+    for (std::size_t before = 0; before != family.size();) { // until there is no more generation
+        before = family.size();
+        for (const process& p : all) {
+            if (p.id != except && family.contains(p.parent) && family.insert(p.id).second &&
+                !p.ended)
+                found.push_back(p);
+        }
+    }
+    return found;
 }
 
 std::vector<pid_t> running_in_group(pid_t group)

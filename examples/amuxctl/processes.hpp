@@ -19,10 +19,14 @@ struct process {
 /// All processes that can be seen; none without /proc.
 std::vector<process> all_processes();
 
+/// What runs of the descendants of a process to which orphans fall; not `except`, and what that has started.
+std::vector<process> running_below(pid_t ancestor, pid_t except);
+
 /// What runs in a group. Without /proc: its number, while the group is there.
 std::vector<pid_t> running_in_group(pid_t group);
 
-/// What runs with `setting` (NAME=VALUE) in the environment with which it was started, as far as that may be read.
+/// What runs with `setting` (NAME=VALUE) in the environment with which it was started, as far as that may be read. It may
+/// take long: the kernel lets who asks for an environment wait for its process.
 std::vector<pid_t> running_with(const std::string& setting);
 
 /// Our own, as far as /proc tells.

@@ -46,10 +46,13 @@ class Storm(harness.Case):
         alive; in the end none is, and the key is free: at once when nobody was killed or stopped, else after a ttl."""
         print(f"\nAMUX_TEST_SEED={SEED}", flush=True)
         chance = random.Random(SEED)
-        for number in range(max(1, round(20 * SCALE))):
+        rounds = max(1, round(20 * SCALE))
+        self.done = 0
+        for number in range(rounds):
             with self.subTest(seed=SEED, round=number):
                 self.one_round(chance, number)
                 self.assert_no_overlap()
+        self.assertGreaterEqual(self.done, rounds)  # of twice as many
 
     def one_round(self, chance, number):
         ignore = chance.choice(["", "", "trap '' TERM INT HUP"])
@@ -89,8 +92,10 @@ class Storm(harness.Case):
         pids = self.folder / "pids"
         for pid in pids.read_text().split() if pids.exists() else []:
             wait_for(lambda pid=pid: not runs(int(pid)), f"{self.about}: the command has ended")
-        self.assertEqual(codes[1:], [0, 0], self.about)
-        allowed = {signal.SIGKILL: (0, -9, 122, 125), signal.SIGSTOP: (0, -9, 122, 125)}.get(what, (0, 128 + what))
+        for code in codes[1:]:
+            self.assertIn(code, (0, 122), self.about)  # a machine that is busy may lose a lease
+        self.done += codes[1:].count(0)
+        allowed = {signal.SIGKILL: (0, -9, 122, 125), signal.SIGSTOP: (0, -9, 122, 125)}.get(what, (0, 128 + what, -what))  # before it has begun
         self.assertIn(codes[0], allowed, self.about)
 
     @staticmethod

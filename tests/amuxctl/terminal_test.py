@@ -127,13 +127,12 @@ class Terminal(harness.Case):
     def test_ctrl_c_while_it_waits(self):
         self.server.ask("SET", "{amux}:lock:taken", "amux1:1:t:7:somebody", "PX", "600000")
         s = self.session("hold", "taken", "--", "true")
-        self.keeper_of_anybody()
+        def fronts():
+            return [pid for pid, p in harness.processes().items() if p.parent == s.pid and p.name == "amuxctl"]
+        self.keeper_of(wait_for(fronts, "it is started")[0])
+        time.sleep(0.2)
         s.type(b"\x03")
         self.assertEqual(s.report(), "exited 130")
-
-    def keeper_of_anybody(self):
-        wait_for(lambda: any(p.name == "amux-keeper" for p in harness.processes().values()), "it waits")
-        time.sleep(0.2)
 
     def test_a_command_that_takes_ctrl_c_itself_goes_on(self):
         s = self.session("hold", "k", "--", "sh", "-c",
