@@ -126,6 +126,37 @@ TEST_CASE("deadlock_detector: who is refused leaves nothing behind, and can ask 
     CHECK(again.state() == "owns");
 }
 
+TEST_CASE("deadlock_detector: who is refused takes no place of those that may wait", "[deadlock]")
+{
+    world w;
+    asyncmux<> narrow{{.max_waiters = 1, .deadlocks = &w.detector}};
+    request held{w.a.lock("k"), w.by(w.one)};
+    request other{narrow.lock("k"), w.by(w.two)};
+    request waits{w.a.lock("k"), w.by(w.two)};
+    for (int i = 0; i != 2; ++i) {
+        request refused{narrow.lock("k"), w.by(w.one)};
+        CHECK(is_refused(refused));
+    }
+    request third{narrow.lock("k"), w.by(w.three)};
+    CHECK(third.state() == "waits");
+    request full{narrow.lock("k"), w.by(w.one)};
+    CHECK(full.state() == "full"); // that comes first
+    other.unlock();
+}
+
+TEST_CASE("deadlock_detector: a limit that never comes is none", "[deadlock]")
+{
+    world w;
+    amux::manual_event_loop loop;
+    request held{w.a.lock("k"), w.by(w.one)};
+    request other{w.b.lock("k"), w.by(w.two)};
+    request waits{w.a.try_lock_for("k", amux::clock::duration::max()), w.by(w.two, loop)};
+    CHECK(waits.state() == "waits");
+    request mine{w.b.lock("k"), w.by(w.one)};
+    CHECK(is_refused(mine));
+    waits.destroy();
+}
+
 TEST_CASE("deadlock_detector: who asks for what it holds is told so", "[deadlock]")
 {
     world w;

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -162,4 +163,20 @@ TEST_CASE("tell_long_holds: it tells of each lock once, when its time is over",
     stop.request_stop();
     w.loop.run_ready();
     CHECK(after(60s) == 3);
+}
+
+TEST_CASE("tell_long_holds: what it cannot do it says", "[asyncmux][records]")
+{
+    world w;
+    const auto ignore = [](const auto&) {};
+    asyncmux<> plain;
+    CHECK_FALSE(plain.records_requests());
+    CHECK_THROWS_AS(amux::tell_long_holds(plain, w.loop, 1s, ignore), std::invalid_argument);
+    CHECK_THROWS_AS(amux::tell_long_holds(w.mux, w.loop, 0s, ignore), std::invalid_argument);
+    std::stop_source stop;
+    spawn(w.loop, amux::tell_long_holds(w.mux, w.loop, amux::clock::duration::max(), ignore,
+                                        stop.get_token()));
+    CHECK(w.loop.run_ready() != 0); // and it sleeps
+    stop.request_stop();
+    w.loop.run_ready();
 }

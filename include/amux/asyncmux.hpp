@@ -315,6 +315,9 @@ public:
     /// Who holds and who waits, at one moment. Complexity: O(keys and waiters), with every internal lock held.
     mux_snapshot<Key> snapshot() const { return body_.snapshot(); }
 
+    /// Whether `snapshot()` has the requests: the option `record_requests`, or a detector.
+    bool records_requests() const noexcept { return body_.records() != nullptr; }
+
     /// The threading policy's observer.
     typename Threading::observer& observer() noexcept { return body_.observer(); }
 

@@ -24,7 +24,7 @@ struct asyncmux_options {
     detail::wait_graph* deadlocks = nullptr;
     /// Every request leaves who asks, from where and when, to be seen in `snapshot()`. A detector does that too.
     bool record_requests = false;
-    /// The clock of the records; null: `amux::clock`. It outlives the mux.
+    /// The clock of the records; null: `amux::clock`. It is read when a request arrives or is granted, and for snapshots.
     const scheduler* time = nullptr;
 };
 

@@ -88,7 +88,8 @@ struct record_list {
 /// A request with a time limit ends in any case: it is never refused, and leads nowhere. A stop may never come, so a
 /// request that can be stopped is as any other. What has no context (`try_lock`, foreign coroutines without the hook) is
 /// part of no cycle. A guard counts for the context that was granted it: whoever hands one to another context, waits for
-/// that, and asks for more, may be refused although the other would have released it.
+/// that, and asks for more, may be refused although the other would have released it; and one that a `when_all` child has
+/// returned is in nobody's way.
 ///
 /// Complexity: of a request, O(its keys) and one lock for all muxes; of one that waits, also O(locks of its context), and
 /// when somebody waits behind one of those, O(requests that this leads to). Memory: O(requests). Thread-safety: muxes of
@@ -290,17 +291,15 @@ private:
     template <class F>
     bool any_ahead(const record& w, F f)
     {
-        if (list* const l = find(w.whole ? all_ : whole_, address(w.kept_by));
-            l && any_ahead_in(*l, w, f))
-            return true;
         for (const link& k : w.links) {
-            if (k.in->table == &keys_ && any_ahead_in(*k.in, w, f))
+            if (k.in->table == (w.whole ? &all_ : &keys_) && any_ahead_in(*k.in, k.prev, w, f))
                 return true;
         }
-        return false;
+        list* const others = w.whole ? nullptr : find(whole_, address(w.kept_by));
+        return others && any_ahead_in(*others, others->links.back(), w, f);
     }
     template <class F>
-    bool any_ahead_in(list& l, const record& w, F f)
+    bool any_ahead_in(list& l, const link* from, const record& w, F f)
     {
         if (std::exchange(l.search, search_) != search_)
             l.all_until = l.exclusive_until = 0;
@@ -309,7 +308,7 @@ private:
         const std::uint64_t looked_at = more ? l.exclusive_until : l.all_until;
         if (w.order <= looked_at)
             return false;
-        for (link* k = l.links.back(); k && k->record->order > looked_at; k = k->prev) {
+        for (const link* k = from; k && k->record->order > looked_at; k = k->prev) {
             record& r = *k->record;
             if (r.order < w.order && (all || r.mode == lock_mode::exclusive) && f(r))
                 return true;

@@ -68,7 +68,7 @@ struct mux_snapshot {
     lock_counts whole;
     /// Those that are held or waited for, in no order.
     std::vector<key_snapshot<Key>> keys;
-    /// With `record_requests` or `detect_deadlocks`: who holds and who waits, in order of arrival.
+    /// With `record_requests`, or a detector of deadlocks: who holds and who waits, in order of arrival.
     std::vector<request_snapshot<Key>> requests;
 };
 

@@ -7,6 +7,7 @@
 #include <amux/detail/asio_slot.hpp>
 #include <amux/detail/asio_waiting.hpp>
 #include <amux/scheduler.hpp>
+#include <amux/source_location.hpp>
 
 #if defined(AMUX_STANDALONE_ASIO)
 #include <asio/executor_work_guard.hpp>
@@ -114,7 +115,7 @@ public:
         promise_.begin_wait();
         bool waits = false;
         try {
-            waits = awaiter_.await_suspend(h); // when it waits, all may be gone
+            waits = suspend(h); // when it waits, all may be gone
         } catch (...) {
             promise_.no_wait();
             throw;
@@ -126,6 +127,15 @@ public:
     decltype(auto) await_resume() { return awaiter_.await_resume(); }
 
 private:
+    bool suspend(std::coroutine_handle<Promise> h)
+    {
+        if constexpr (requires { awaiter_.await_suspend(h, source_location{}); })
+            return awaiter_.await_suspend(
+                h, source_location{}); // of the user's place nothing is known
+        else
+            return awaiter_.await_suspend(h);
+    }
+
     Promise& promise_;
     Awaiter awaiter_;
 };

@@ -164,7 +164,7 @@ private:
             if (Body::mask_of(request_.keys) == 0) // no keys at all: nothing to be ordered with
                 return goes_on(request_state::granted);
         }
-        const recorded_request record{body.records(), asking, from, timed};
+        recorded_request record{body.records(), asking, from, false};
         const recorded_request* const by = record.records ? &record : nullptr;
         waiter& w = waiter_.emplace(body, request_.mode, where, handle);
         if (checks)
@@ -175,6 +175,7 @@ private:
             if (due <= now)
                 return goes_on(attempt(w, by));
             w.end_at(due);
+            record.has_limit = due != (clock::time_point::max)();
         }
         w.over = Body::mask_of(request_.keys);
         if constexpr (has_stop<Wait>)

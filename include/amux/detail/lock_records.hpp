@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 namespace amux::detail {
 
@@ -65,26 +64,38 @@ public:
         by.records->begin(r, by);
     }
 
-    // These do nothing for a block without a record.
+    /// The record of a block; null: none is kept.
+    template <class Block>
+    static request_record* of(const Block& b) noexcept
+    {
+        return b.record && b.record->kept_by ? b.record : nullptr;
+    }
+    [[gnu::noinline]] static void granted(request_record& r) noexcept
+    {
+        r.granted = r.kept_by->now();
+        if (wait_graph* const g = r.kept_by->graph_)
+            g->granted(r);
+        else
+            r.waits = false;
+    }
+    [[gnu::noinline]] static void downgraded(request_record& r) noexcept
+    {
+        if (wait_graph* const g = r.kept_by->graph_)
+            g->downgraded(r);
+        else
+            r.mode = lock_mode::shared;
+    }
+    [[gnu::noinline]] static void end(request_record& r) noexcept
+    {
+        lock_records& self = *r.kept_by;
+        if (self.graph_)
+            self.graph_->leaves(r); // until then a search on another thread may read it
+        r.kept_by = nullptr;
+        const lock_scope l{self.mutex_};
+        self.records_.erase(r);
+        --self.size_;
+    }
 
-    template <class Block>
-    static void granted(Block& b) noexcept
-    {
-        if (is_kept(b)) [[unlikely]]
-            granted(*b.record);
-    }
-    template <class Block>
-    static void downgraded(Block& b) noexcept
-    {
-        if (is_kept(b)) [[unlikely]]
-            downgraded(*b.record);
-    }
-    template <class Block>
-    static void end(Block& b) noexcept
-    {
-        if (is_kept(b)) [[unlikely]]
-            end(*b.record);
-    }
     const char* name() const noexcept { return name_; }
     std::string text_of(const request_record& r) const { return describe_(r.block); }
 
@@ -116,39 +127,6 @@ public:
     clock::time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }
 
 private:
-    template <class Block>
-    static bool is_kept(const Block& b) noexcept
-    {
-        return b.record && b.record->kept_by;
-    }
-
-    [[gnu::noinline]] static void granted(request_record& r) noexcept
-    {
-        r.granted = r.kept_by->now();
-        if (wait_graph* const g = r.kept_by->graph_)
-            g->granted(r);
-        else
-            r.waits = false;
-    }
-
-    [[gnu::noinline]] static void downgraded(request_record& r) noexcept
-    {
-        if (wait_graph* const g = r.kept_by->graph_)
-            g->downgraded(r);
-        else
-            r.mode = lock_mode::shared;
-    }
-
-    [[gnu::noinline]] static void end(request_record& r) noexcept
-    {
-        lock_records& self = *std::exchange(r.kept_by, nullptr);
-        if (self.graph_)
-            self.graph_->leaves(r);
-        const lock_scope l{self.mutex_};
-        self.records_.erase(r);
-        --self.size_;
-    }
-
     void begin(request_record& r, const recorded_request& by)
     {
         r.context = by.asking ? by.asking->id() : 0;

@@ -181,7 +181,8 @@ private:
             if (!block_)
                 return;
             unmark();
-            lock_records::end(*block_);
+            if (request_record* const r = lock_records::of(*block_)) [[unlikely]]
+                lock_records::end(*r);
             retire_keys(locked_, *block_, after_);
             locked_.lowest().blocks.retire(*block_);
         }
@@ -264,6 +265,7 @@ private:
             retire_if_idle(locked.of(entry_of(p).hash), entry_of(p), after.dead);
     }
 
+    [[gnu::noinline]] void record(block& b, bool waits, const recorded_request& by);
     static void add_requests(mux_snapshot<Key>& out, lock_records& records);
     /// Calls `f(waiter)` once or more for every request that waits.
     template <class F>

@@ -142,16 +142,16 @@ request_state mux_core<Key, Threading, Hash, Equal>::arrive_many(Waiter& w, cons
     block& b = fresh.get();
     b.mode = w.mode;
     const bool waits = !admits(locked, b, w.mode);
+    if (waits && !take_slot())
+        return request_state::full;
     if (by) [[unlikely]]
-        lock_records::begin(b, waits, *by);
+        record(b, waits, *by);
     if (!waits) {
         occupy(locked, b, w.mode);
         observe_grant(nullptr, nullptr, &b, w.mode);
         w.places = fresh.keep();
         return request_state::granted;
     }
-    if (!take_slot())
-        return request_state::full;
     w.places = fresh.keep();
     append(locked, w);
     w.state = request_state::waiting;
@@ -160,13 +160,27 @@ request_state mux_core<Key, Threading, Hash, Equal>::arrive_many(Waiter& w, cons
     return request_state::waiting;
 }
 
+/// Once it is recorded as waiting it does wait: a search for deadlocks sees it.
+template <class Key, class Threading, class Hash, class Equal>
+void mux_core<Key, Threading, Hash, Equal>::record(block& b, bool waits, const recorded_request& by)
+{
+    try {
+        lock_records::begin(b, waits, by);
+    } catch (...) {
+        if (waits)
+            free_slot();
+        throw;
+    }
+}
+
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::release(block& b) noexcept
 {
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
     observer_.on_release(observation(nullptr, nullptr, &b, b.mode));
-    lock_records::end(b);
+    if (request_record* const r = lock_records::of(b)) [[unlikely]]
+        lock_records::end(*r);
     granted_list granted;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.leave_wall(b.mode, granted); });
@@ -187,7 +201,8 @@ void mux_core<Key, Threading, Hash, Equal>::downgrade(block& b) noexcept
     after_unlock after;
     const auto locked = shards_.lock_several(b.shards);
     observe_downgrade(nullptr, &b);
-    lock_records::downgraded(b);
+    if (request_record* const r = lock_records::of(b)) [[unlikely]]
+        lock_records::downgraded(*r);
     granted_list granted;
     if (b.whole) {
         locked.for_each([&](shard& s) { s.state.downgrade_wall(granted); });
@@ -315,8 +330,8 @@ void mux_core<Key, Threading, Hash, Equal>::mark(counter& unresumed, lock_mode m
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::mark_several(waiter& w, bool yes) noexcept
 {
-    if (yes)
-        lock_records::granted(*w.places);
+    if (request_record* const r = lock_records::of(*w.places); yes && r)
+        lock_records::granted(*r);
     if (w.places->whole)
         return mark(unresumed_, w.mode, yes);
     for (place& p : *w.places)
@@ -341,7 +356,8 @@ void mux_core<Key, Threading, Hash, Equal>::dissolve(const locked_shards& locked
         return retire_if_idle(s, *w.key, after.dead);
     }
     block& b = *std::exchange(w.places, nullptr);
-    lock_records::end(b);
+    if (request_record* const r = lock_records::of(b)) [[unlikely]]
+        lock_records::end(*r);
     if (b.whole) {
         place* p = b.begin();
         locked.for_each([&](shard& s) { take(s.state, *p++); });
