@@ -165,8 +165,10 @@ run_leg() {
                 "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;redis/faults;asio;web"
             ;;
         asan-gcc)
+            # Without optimization g++ 12 takes an operator new that is a template for that of somebody else.
             AMUX_SCHEDULES=${AMUX_SCHEDULES:-0.01} compiler_leg asan-gcc 0.2 g++ \
-                "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS -fsanitize=address" \
+                "-O0 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS -fsanitize=address \
+-Wno-mismatched-new-delete" \
                 "-DAMUX_TEST_FOLDERS=random;stress;faults;schedules"
             ;;
         schedules) compiler_leg schedules 1 g++ "-O2 -DNDEBUG" -DAMUX_TEST_FOLDERS=schedules ;;
