@@ -191,6 +191,19 @@ TEST_CASE("with_lock: work that gives the lease back itself has not lost it", "[
     CHECK(b.log.names() == "acquire release");
 }
 
+TEST_CASE("with_lock: a lease that is taken away by its token is lost", "[lease][with_lock]")
+{
+    lease_bench b;
+    auto fn = [&](acquired_lock& l) -> task<> { co_await b.loop.sleep_for(1h, l.lost_token()); };
+    auto r = b.ask(b.locks.with_lock("k", fn, {.ttl = 5s, .renew = true}));
+    b.pass();
+    auto taken = b.ask(b.locks.release("k", b.store.holder("k").value()));
+    b.pass();
+    CHECK(taken.value());
+    CHECK(r.state() == "ended");
+    CHECK(b.log.names() == "acquire release");
+}
+
 TEST_CASE("with_lock: a stop ends the wait, and then the lease", "[lease][with_lock]")
 {
     lease_bench b;
@@ -337,6 +350,27 @@ TEST_CASE("run_as_leader: work that gives the lease back itself has not lost it"
     b.pass();
     CHECK(r.state() == "done");
     CHECK(begun == 1);
+}
+
+TEST_CASE("run_as_leader: one whose lease is taken away by its token stands again",
+          "[lease][leader]")
+{
+    lease_bench b;
+    int begun = 0;
+    std::stop_source stop;
+    auto fn = [&](acquired_lock& l) -> task<> {
+        ++begun;
+        co_await b.loop.sleep_for(1h, l.lost_token());
+    };
+    auto r = b.ask(b.locks.run_as_leader("role", fn, {.ttl = 1s}, stop.get_token()));
+    b.pass();
+    auto taken = b.ask(b.locks.release("role", b.store.holder("role").value()));
+    b.pass();
+    CHECK(taken.value());
+    CHECK(begun == 2);
+    stop.request_stop();
+    b.pass();
+    CHECK(r.state() == "done");
 }
 
 TEST_CASE("run_as_leader: a stop is a normal end, wherever it comes", "[lease][leader]")

@@ -525,6 +525,24 @@ TEST_CASE("distributed_lock: release by token ends a live handle of it first", "
     CHECK(b.count(operation::extend) == 0);
 }
 
+TEST_CASE("distributed_lock: release by token is told to the holder, before the key is free",
+          "[lease]")
+{
+    lease_bench b;
+    acquired_lock l = b.hold("k", {.ttl = 1s});
+    std::string told;
+    const auto tell = [&] { told = b.store.holder("k") ? "held yet" : "free"; };
+    const std::stop_callback lost{l.lost_token(), tell};
+    auto answer = b.ask(b.locks.release("k", l.token()));
+    b.pass();
+    CHECK(answer.value());
+    CHECK(told == "held yet");
+    auto end = b.ask(l.ended());
+    b.pass();
+    CHECK(end.value().reason == amux::end_reason::released);
+    CHECK(b.log.names() == "acquire release");
+}
+
 TEST_CASE("distributed_lock: waiters of one process are served in order of arrival", "[lease]")
 {
     lease_bench b;

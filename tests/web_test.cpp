@@ -353,6 +353,20 @@ TEST_CASE("web: a lease that the handler has given back itself is not lost", "[w
     CHECK_FALSE(hold.is_held());
 }
 
+TEST_CASE("web: a lease that somebody takes away by its token is lost", "[web]")
+{
+    lease_bench b;
+    const auto lock = hold_for_request(b.locks, account_of, {.lease = {.renew = true}});
+    auto first = begin(b, lock, "7");
+    auto& hold = first.value();
+    auto taken = b.ask(b.locks.release("payments:7", hold.lease()->token()));
+    b.pass();
+    CHECK(taken.value());
+    CHECK(hold.lost_token().stop_requested());
+    CHECK_FALSE(hold.is_held());
+    CHECK(hold.is_lost());
+}
+
 TEST_CASE("web: draining answers those who wait, and leaves those who work", "[web]")
 {
     lease_bench b;

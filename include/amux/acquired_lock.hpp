@@ -86,7 +86,8 @@ public:
     }
     /// Whether it was asked for with `renew`.
     bool auto_renew() const noexcept { return state().renews(); }
-    /// Stops when the lease is lost or aborted, or `stop_margin` before it runs out; never by `release()`.
+    /// Stops when the lease is lost, aborted, or taken away by `release(key, token)` of its lock; or `stop_margin` before it
+    /// runs out. Never by its own `release()`.
     std::stop_token lost_token() const noexcept { return state().lost_token(); }
 
     /// Asks the backend whether it is ours. Throws: `backend_error` when that cannot be told.

@@ -254,6 +254,8 @@ public:
 
     /// Releases the lease of this token. One that a live handle of this object holds ends that handle first.
     ///
+    /// It is no doing of its holder, who is told as of a loss: `lost_token` stops, and `with_lock` fails. But the end's
+    /// reason is `released`, and `on_release` is called, since the store has freed it.
     /// Returns: whether the token owned it. Throws: `backend_error`.
     task<bool> release(std::string_view key, std::string_view token)
     {

@@ -25,10 +25,11 @@ namespace amux::detail {
 ///              `valid_until` passes          -> ended (expired); one release, in the background
 ///              `stop_margin` before it       `lost_token` stops
 ///              release, or handle destroyed  -> releasing; the release is sent
+///              release by token              -> taken; `lost_token` stops, and the release is sent
 ///              the same, after its time      -> overdue; what its timer has not seen yet happens now
 ///              stop token                    -> ended (aborted); released in the background
-///   releasing  release answers yes           -> ended (released)
-///              release answers no            -> ended (expired)
+///   releasing, release answers yes           -> ended (released)
+///   taken      release answers no            -> ended (expired)
 ///              release in trouble            -> ended (released), with a cause; released in the background
 ///              anything else                 nothing
 ///   overdue    the loop runs                 -> ended (expired), as if the timer had been in time
@@ -78,17 +79,20 @@ public:
         return believes() ? (std::max)(valid_until() - core().now(), clock::duration{})
                           : clock::duration{};
     }
-    /// Its holder has ended it.
+    /// Its holder has ended it, and nobody has taken it away.
     bool given_back() const noexcept
     {
         return phase_.load(std::memory_order_acquire) == phase::releasing ||
                given_back_.load(std::memory_order_acquire);
     }
+    /// Whether it is over, or about to be, whatever the clock says.
+    bool has_left() const noexcept { return phase_.load(std::memory_order_acquire) != phase::held; }
     /// Why it is over, or about to be. Requires: it is not held.
     end_reason reason() const noexcept
     {
         switch (phase_.load(std::memory_order_acquire)) {
             case phase::releasing:
+            case phase::taken:
             case phase::released:
                 return end_reason::released;
             case phase::aborted:
@@ -101,27 +105,15 @@ public:
     std::stop_token lost_token() const noexcept { return lost_.get_token(); }
     bool renews() const noexcept { return terms_.renew; }
 
-    /// Drops belief and sends the release, if this is the first to end the lease.
+    /// Drops belief and sends the release, if this is the first to end the lease. For its holder.
     ///
     /// Returns: whether a release is in flight now.
     bool begin_release() noexcept
     {
-        if (!mine())
-            return false;
-        const bool overdue = core().now() >= valid_until();
-        if (!leave_held(overdue ? phase::overdue : phase::releasing))
-            return phase_.load(std::memory_order_acquire) == phase::releasing;
-        if (overdue) {
-            ender_.post({shared_from_this(), &ender_});
-            return false;
-        }
+        if (!leave_for_release(phase::releasing))
+            return mine() && release_in_flight();
         given_back_.store(true, std::memory_order_release);
-        auto r = core().make_request(lock_core::operation::release, key, token, {});
-        r->receiver_tells = true;
-        r->on_answer = [self = shared_from_this()](backend_request& answer) {
-            self->release_answered(answer);
-        };
-        core().send(r);
+        send_release();
         return true;
     }
 
@@ -141,6 +133,16 @@ public:
     {
         if (core().now() >= valid_until())
             expire();
+    }
+    /// As `begin_release`, but for somebody who has no more than its token: the holder is told as of a loss, and before the
+    /// key is free.
+    bool take_away() noexcept
+    {
+        if (!leave_for_release(phase::taken))
+            return mine() && release_in_flight();
+        lost_.request_stop();
+        send_release();
+        return true;
     }
     /// The store has said that it is somebody else's, or nobody's.
     void lost() noexcept
@@ -180,7 +182,15 @@ public:
     }
 
 private:
-    enum class phase : unsigned char { held, releasing, overdue, released, expired, aborted };
+    enum class phase : unsigned char {
+        held,
+        releasing,
+        taken,
+        overdue,
+        released,
+        expired,
+        aborted
+    };
 
     /// An end that is asked for on any thread: by a stop token, or by a holder who is too late.
     struct end_event : core_event {
@@ -206,6 +216,33 @@ private:
     {
         phase held = phase::held;
         return phase_.compare_exchange_strong(held, next, std::memory_order_acq_rel);
+    }
+
+    /// Whether it was the first to end it, and in time.
+    bool leave_for_release(phase next) noexcept
+    {
+        if (!mine())
+            return false;
+        const bool overdue = core().now() >= valid_until();
+        if (!leave_held(overdue ? phase::overdue : next))
+            return false;
+        if (overdue)
+            ender_.post({shared_from_this(), &ender_});
+        return !overdue;
+    }
+    bool release_in_flight() const noexcept
+    {
+        const phase now = phase_.load(std::memory_order_acquire);
+        return now == phase::releasing || now == phase::taken;
+    }
+    void send_release() noexcept
+    {
+        auto r = core().make_request(lock_core::operation::release, key, token, {});
+        r->receiver_tells = true;
+        r->on_answer = [self = shared_from_this()](backend_request& answer) {
+            self->release_answered(answer);
+        };
+        core().send(r);
     }
 
     void happens() noexcept override;
@@ -255,7 +292,7 @@ private:
 inline void lease::happens() noexcept
 {
     const clock::time_point now = core().now();
-    if (phase_.load(std::memory_order_acquire) == phase::releasing) {
+    if (release_in_flight()) {
         // The release hangs, and the lease is over by itself: those who wait here need not wait for it as well.
         if (now >= over_)
             core().remove_lease(*this);

@@ -150,7 +150,7 @@ inline task<clock::time_point> extend_on_loop(std::shared_ptr<lease> l,
     l->core().send(r);
     while (!r->answered && !l->end())
         co_await news.wait(never);
-    if (l->end() || l->given_back())
+    if (l->has_left())
         throw_ended(*l);
     if (r->error)
         std::rethrow_exception(r->error);

@@ -206,7 +206,7 @@ inline task<bool> release_by_token_on_loop(std::shared_ptr<lock_core> core, std:
                                            std::string token)
 {
     if (auto held = core->find_lease(key, token)) {
-        const bool open = held->begin_release();
+        const bool open = held->take_away();
         co_return open&& co_await wait_for_release(std::move(held));
     }
     const auto r = co_await ask(core->make_request(lock_core::operation::release, key, token, {}));
