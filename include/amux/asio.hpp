@@ -46,8 +46,12 @@ namespace detail {
 
 template <class T>
 struct asio_signature {
-    static_assert(std::default_initializable<T>,
-                  "a handler gets a value beside an error too: this type can have none");
+    static_assert(!std::is_reference_v<T>,
+                  "an operation of Asio cannot give a reference: let the task give a pointer, or "
+                  "await it in a task");
+    static_assert(std::is_reference_v<T> || std::default_initializable<T>,
+                  "a handler gets a value beside an error, too, and this type has none to begin "
+                  "with: let the task give a std::optional, or await it in a task");
     using type = void(std::exception_ptr, T);
 };
 template <>
@@ -157,8 +161,8 @@ auto amux_initiate(lock_operation<Body, Keys, Wait> o, Token&& token)
             detail::operation_access::stoppable(std::move(o))},
         token);
 }
-/// The same for a task. Its own waits resume it on the handler's executor, one at a time. It is not cancelled by a slot:
-/// where that is wanted, give it a stop token.
+/// The same for a task without a result, or with one that has a default constructor. Its own waits resume it on the handler's
+/// executor, one at a time. It is not cancelled by a slot: where that is wanted, give it a stop token.
 template <class T, class Token>
 auto amux_initiate(task<T> t, Token&& token)
     -> decltype(detail::asio_initiate(detail::asio_task<T>{std::move(t)}, token))
@@ -190,7 +194,7 @@ auto async_lock_shared(asyncmux<Key, Threading, Hash, Equal>& mux, Token&& token
 {
     return mux.lock_shared()(std::forward<Token>(token));
 }
-/// As `mux.lock_all(keys)`; the keys of any range are copied.
+/// As `mux.lock_all(keys)`, with a vector of keys.
 template <class Key, class Threading, class Hash, class Equal, class Token>
 auto async_lock_all(asyncmux<Key, Threading, Hash, Equal>& mux, std::vector<Key> keys,
                     Token&& token)

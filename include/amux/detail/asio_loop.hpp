@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace amux::detail {
@@ -44,7 +45,7 @@ class asio_loop : public std::enable_shared_from_this<asio_loop<Executor>> {
     using node = scheduler::node;
 
 public:
-    explicit asio_loop(const Executor& ex) : executor_{ex}, timer_{ex} {}
+    explicit asio_loop(const Executor& ex) : executor_{ex} {}
 
     const Executor& executor() const noexcept { return executor_; }
 
@@ -87,7 +88,8 @@ public:
     {
         const std::lock_guard lock{mutex_};
         closed_ = true;
-        timer_.cancel();
+        if (timer_)
+            timer_->cancel();
     }
 
 private:
@@ -164,12 +166,14 @@ private:
     {
         if (armed_) {
             if (timers_.empty() || timers_.front()->due < armed_for_)
-                timer_.cancel();
+                timer_->cancel();
         } else if (!timers_.empty()) {
             armed_ = true;
             armed_for_ = timers_.front()->due;
-            timer_.expires_at(armed_for_);
-            timer_.async_wait(
+            if (!timer_)
+                timer_.emplace(executor_);
+            timer_->expires_at(armed_for_);
+            timer_->async_wait(
                 handler<&asio_loop::wait_is_over>{this->shared_from_this(), wait_memory_});
         }
     }
@@ -185,7 +189,7 @@ private:
     const Executor executor_;
     const std::shared_ptr<asio_memory> turn_memory_ = std::make_shared<asio_memory>();
     const std::shared_ptr<asio_memory> wait_memory_ = std::make_shared<asio_memory>();
-    timer timer_;
+    std::optional<timer> timer_; // once one is needed: it makes its context a reactor
     std::mutex mutex_;
     intrusive_list<node, &node::prev, &node::next> ready_;
     timer_heap timers_;

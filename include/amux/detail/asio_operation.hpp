@@ -112,7 +112,10 @@ public:
     bool await_ready() { return awaiter_.await_ready(); }
     [[gnu::noinline]] bool await_suspend(std::coroutine_handle<Promise> h)
     {
-        promise_.begin_wait();
+        if (!promise_.begin_wait()) {
+            h.destroy(); // the handler, too: it would not be called any more
+            return true;
+        }
         bool waits = false;
         try {
             waits = suspend(h); // when it waits, all may be gone
@@ -166,6 +169,8 @@ public:
     {
         if (list_)
             list_->remove(*this);
+        // What it has ended with goes before the handler, which may own what that needs, such as the mux.
+        const result dropped{std::move(static_cast<result&>(*this))};
     }
 
     asio_operation get_return_object() noexcept { return asio_operation{frame()}; }
@@ -199,32 +204,31 @@ public:
     }
     executor_type executor() const noexcept { return guard_.get_executor(); }
 
-    void begin_wait()
+    /// Returns: false when there is nothing to wait for, since the context goes.
+    bool begin_wait()
     {
-        list_ = asio_waiting_of(guard_.get_executor());
+        asio_waiting& list = asio_waiting_of(guard_.get_executor());
+        if (!list.add(*this))
+            return false;
+        list_ = &list;
         waits_ = true;
-        if (list_)
-            list_->add(*this);
+        return true;
     }
     void no_wait() noexcept
     {
         waits_ = false;
-        if (list_)
-            list_->remove(*this);
+        leave_list();
     }
     template <class F>
     void visit_list(F f) noexcept
     {
-        if (list_)
-            list_->visit(f);
-        else
-            f(false);
+        list_->visit(f);
     }
 
     void post_finish()
     {
         if (list_)
-            list_->remove(*this); // the frame is the finish's from now on, and nobody else's
+            leave_list(); // the frame is the finish's from now on, and nobody else's
         asio::post(executor(), asio_finish{*this});
     }
     void run_and_finish()
@@ -244,13 +248,14 @@ public:
     }
 
 private:
+    void leave_list() noexcept { std::exchange(list_, nullptr)->remove(*this); }
     void destroy() noexcept override { frame().destroy(); }
 
     Handler handler_;
     asio::executor_work_guard<executor_type> guard_;
     bool* ended_at_once_; // where `start` looks; not to be touched after a wait
     bool waits_ = false;
-    asio_waiting* list_ = nullptr;
+    asio_waiting* list_ = nullptr; // while it waits
     [[no_unique_address]] asio_slot<typename Work::stopper> slot_;
 };
 

@@ -23,7 +23,7 @@ namespace amux::detail {
 
 /// The operations that wait for something of amux on behalf of one context of Asio. With the context go those that are
 /// left: their requests are taken back, and their handlers destroyed.
-class asio_waiting final : public asio::execution_context::service {
+class asio_waiting : public asio::execution_context::service {
 public:
     /// One of them.
     class entry {
@@ -52,12 +52,18 @@ public:
     {
         const asio::strand<context_alone> older{context_alone{&context}};
     }
+    // One that was made while its context went is not shut down.
+    ~asio_waiting() override { take_back(); }
 
-    void add(entry& e) noexcept
+    /// Returns: false when its context goes; then nobody would take it back.
+    bool add(entry& e) noexcept
     {
         const std::lock_guard lock{mutex_};
+        if (shut_)
+            return false;
         entries_.push_back(e);
         e.listed = true;
+        return true;
     }
 
     void remove(entry& e) noexcept
@@ -91,7 +97,9 @@ private:
         asio::execution_context* context;
     };
 
-    void shutdown() noexcept override
+    void shutdown() noexcept final { take_back(); }
+
+    void take_back() noexcept
     {
         visit([this](bool) { shut_ = true; });
         while (entry* const e = pop())
@@ -113,19 +121,40 @@ private:
     bool shut_ = false;
 };
 
-/// The operations of the context that an executor runs on; null when it does not tell.
+/// The same for executors of one type that Asio had before its properties. A strand among them has a service of its own,
+/// which is older than this one: it is made with the strand, and this one with the first operation that has it.
 template <class Executor>
-asio_waiting* asio_waiting_of(const Executor& ex)
+class asio_waiting_on final : public asio_waiting {
+public:
+    using asio_waiting::asio_waiting;
+
+    inline static asio::execution_context::id id;
+};
+
+template <class Executor>
+concept asio_tells_context = requires(const Executor& ex) {
+    { asio::query(ex, asio::execution::context) } -> std::convertible_to<asio::execution_context&>;
+};
+/// One such as `io_context::strand`.
+template <class Executor>
+concept asio_old_executor = !asio_tells_context<Executor> && requires(const Executor& ex) {
+    { ex.context() } -> std::convertible_to<asio::execution_context&>;
+};
+
+/// The operations of the context that an executor runs on.
+template <class Executor>
+asio_waiting& asio_waiting_of(const Executor& ex)
 {
-    if constexpr (requires {
-                      {
-                          asio::query(ex, asio::execution::context)
-                      } -> std::convertible_to<asio::execution_context&>;
-                  })
-        return &asio::use_service<asio_waiting>(
-            static_cast<asio::execution_context&>(asio::query(ex, asio::execution::context)));
-    else
-        return nullptr;
+    static_assert(asio_tells_context<Executor> || asio_old_executor<Executor>,
+                  "this executor does not tell its context, with which the requests that wait "
+                  "there have to go: bind the handler to one that does, as that of an io_context");
+    if constexpr (asio_tells_context<Executor>) {
+        asio::execution_context& context = asio::query(ex, asio::execution::context);
+        return asio::use_service<asio_waiting>(context);
+    } else {
+        asio::execution_context& context = ex.context();
+        return asio::use_service<asio_waiting_on<Executor>>(context);
+    }
 }
 
 } // namespace amux::detail
