@@ -133,15 +133,28 @@ TEST_CASE("connection_watch: one that ends late leaves the next socket of its nu
 TEST_CASE("connection_watch: what cannot be watched never stops", "[web]")
 {
     connection_watch watch;
-    connection c;
-    const auto watched = watch.watch(c.here());
-    const auto twice = watch.watch(c.here());
     const auto none = watch.watch(-1);
-    CHECK(watched.token().stop_possible());
-    CHECK_FALSE(twice.token().stop_possible());
+    const auto no_socket = watch.watch(1'000'000); // no such descriptor
     CHECK_FALSE(none.token().stop_possible());
+    CHECK_FALSE(no_socket.token().stop_possible());
+}
+
+TEST_CASE("connection_watch: several may watch one connection, each for as long as it likes",
+          "[web]")
+{
+    connection_watch watch;
+    connection c;
+    const auto stays = watch.watch(c.here());
+    std::optional<connection_watch::watched> ends{watch.watch(c.here())};
+    const auto told = ends->token();
+    ends.reset();
+    CHECK_FALSE(told.stop_requested());
+    const auto later = watch.watch(c.here());
+    REQUIRE(later.token() == stays.token()); // all are told at once
     c.hang_up();
-    CHECK(soon(watched.token()));
+    CHECK(soon(stays.token()));
+    CHECK(soon(later.token()));
+    CHECK(watch.watch(c.here()).token().stop_requested()); // who comes after it is told at once
 }
 
 TEST_CASE("connection_watch: the program has one, as long as somebody uses it", "[web]")

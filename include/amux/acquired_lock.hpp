@@ -145,6 +145,10 @@ private:
 /// The inside of a handle, for the calls that work with one.
 struct detail::lease_access {
     static lease& of(const acquired_lock& l) noexcept { return *l.shared(); }
+    static const std::shared_ptr<lease>& shared(const acquired_lock& l) noexcept
+    {
+        return l.shared();
+    }
 };
 
 } // namespace amux

@@ -40,7 +40,8 @@ public:
 
     /// Watches a connected socket until the result is destroyed, or the socket is closed.
     ///
-    /// Returns: what never stops when `socket` is none, is being watched already, or the system can watch no more.
+    /// Any number may watch it at a time.
+    /// Returns: what never stops when `socket` is none, or the system can watch no more.
     watched watch(int socket);
 
     /// One for the whole program, made for the first who asks, and gone with the last.
@@ -61,6 +62,13 @@ private:
         const int number;
     };
 
+    /// A socket, for all who watch it.
+    struct watched_socket {
+        std::stop_source gone;
+        int watchers = 0;
+    };
+
+    /// Sets `errno` when it fails.
     bool add(int socket, std::uint32_t events, std::uint64_t id) noexcept
     {
         epoll_event e{};
@@ -78,7 +86,7 @@ private:
     const descriptor wake_{::eventfd(0, EFD_CLOEXEC)};
     std::mutex mutex_;
     std::uint64_t last_id_ = end_of_watch;
-    std::unordered_map<std::uint64_t, std::stop_source> watched_; // by id
+    std::unordered_map<std::uint64_t, watched_socket> watched_; // by id
     std::unordered_map<int, std::uint64_t> ids_; // whose a number is: it is used again
     const long process_ = detail::process_id();
     pthread_t thread_{}; // not a `std::thread`, which a child could neither join nor drop
@@ -142,21 +150,24 @@ inline connection_watch::watched connection_watch::watch(int socket)
 {
     if (socket < 0 || forked())
         return {};
-    std::stop_source source;
-    std::stop_token closed = source.get_token();
     const std::lock_guard lock{mutex_};
     const std::uint64_t id = ++last_id_;
+    const auto own = watched_.try_emplace(id).first;
     const auto [owner, is_new] = ids_.try_emplace(socket);
-    watched_.emplace(id, std::move(source));
     // Once: who has gone stays gone, and would be told of for ever.
-    if (!add(socket, EPOLLRDHUP | EPOLLONESHOT, id)) {
-        watched_.erase(id);
+    const bool added = add(socket, EPOLLRDHUP | EPOLLONESHOT, id);
+    if (!added)
+        watched_.erase(own);
+    if (!added && (is_new || errno != EEXIST)) {
         if (is_new)
             ids_.erase(owner);
         return {};
     }
-    owner->second = id;
-    return {*this, socket, id, std::move(closed)};
+    if (added) // also when the number is that of one that was closed: who watched it is on his own
+        owner->second = id;
+    watched_socket& w = watched_.at(owner->second);
+    ++w.watchers;
+    return {*this, socket, owner->second, w.gone.get_token()};
 }
 
 inline std::shared_ptr<connection_watch> connection_watch::shared()
@@ -191,7 +202,7 @@ inline void connection_watch::has_gone(std::uint64_t id) noexcept
     {
         const std::lock_guard lock{mutex_};
         if (const auto found = watched_.find(id); found != watched_.end())
-            source = found->second;
+            source = found->second.gone;
     }
     // Outside the lock: whoever is told may end its watch.
     if (source)
@@ -203,7 +214,10 @@ inline void connection_watch::forget(int socket, std::uint64_t id) noexcept
     if (forked())
         return;
     const std::lock_guard lock{mutex_};
-    watched_.erase(id);
+    const auto own = watched_.find(id);
+    if (--own->second.watchers > 0)
+        return;
+    watched_.erase(own);
     const auto found = ids_.find(socket);
     if (found == ids_.end() || found->second != id)
         return; // closed meanwhile, and the number is that of another connection

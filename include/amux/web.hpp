@@ -13,6 +13,7 @@
 #include <chrono>
 #include <concepts>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -158,6 +159,8 @@ inline web_answer answer_to(web_refusal why, const web_lock_options& options,
 ///                 └──────> over   `give_back()`, or the destructor, whichever comes first
 ///
 /// The one who serves the request, and nobody else, moves it on. `lost_token` and `closed_token` may be used anywhere.
+/// Moved, it leaves one behind that has no handle, but knows the lease: it tells whether it is held or lost, and its
+/// `give_back()` ends it. So a handler that moves its hold away keeps the lease no longer than the response takes.
 /// Lifetime: the `distributed_lock` outlives it.
 class [[nodiscard("the lease is given back at once when it is dropped")]] web_hold {
 public:
@@ -169,41 +172,57 @@ public:
     web_hold(std::optional<acquired_lock> lease, const web_lock_options& options,
              std::stop_token closed)
         : options_{options}, closed_{std::move(closed)}, lease_{std::move(lease)}
+    {
+        if (lease_)
+            state_ = detail::lease_access::shared(*lease_);
+    }
+    web_hold(web_hold&& other) noexcept
+        : options_{other.options_},
+          answer_{std::move(other.answer_)},
+          closed_{other.closed_},
+          lease_{std::exchange(other.lease_, std::nullopt)},
+          state_{other.state_}
     {}
+    web_hold& operator=(web_hold&&) = delete;
+    ~web_hold() = default;
 
     /// Whether the handler may run.
     explicit operator bool() const noexcept { return !answer_; }
     /// What to answer instead. Requires: `!*this`.
     const web_answer& answer() const noexcept { return *answer_; }
 
-    /// The lease; null when there is none: refused, unlocked, given back. It cannot be moved away from its request.
+    /// The lease; null when there is none: refused, unlocked, given back, or moved away.
     const acquired_lock* lease() const noexcept { return lease_ ? &*lease_ : nullptr; }
     /// Whether the lease is held at this moment, as far as its holder can know.
-    bool is_held() const noexcept { return lease_ && lease_->is_held(); }
+    bool is_held() const noexcept { return state_ && state_->believes(); }
     /// Stops when the lease is lost; with `release_on_close` also when the client has gone.
     std::stop_token lost_token() const noexcept
     {
-        return lease_ ? lease_->lost_token() : std::stop_token{};
+        return state_ ? state_->lost_token() : std::stop_token{};
     }
     /// Stops when the client has gone.
     std::stop_token closed_token() const noexcept { return closed_; }
 
     /// Whether the lease was lost: neither held any more, nor given back.
-    bool is_lost() const noexcept
-    {
-        return lease_ && !lease_->is_held() && !detail::lease_access::of(*lease_).given_back();
-    }
+    bool is_lost() const noexcept { return state_ && !state_->believes() && !state_->given_back(); }
     /// What to answer when the lease is lost, and the handler has come back without an answer, or with an error of amux.
     web_answer loss() const { return detail::answer_to(web_refusal::lost, options_, nullptr); }
 
     /// The response is finished. Effects: belief ends, and the release is sent, once; nobody waits for its answer.
-    void give_back() noexcept { lease_.reset(); }
+    void give_back() noexcept
+    {
+        if (state_)
+            state_->begin_release();
+        lease_.reset();
+        state_.reset();
+    }
 
 private:
     web_lock_options options_;
     std::optional<web_answer> answer_;
     std::stop_token closed_;
-    std::optional<acquired_lock> lease_;
+    std::optional<acquired_lock> lease_; // the handle, unless it was moved away
+    std::shared_ptr<detail::lease> state_; // null: none, or given back
 };
 
 namespace detail {

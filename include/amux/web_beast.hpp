@@ -116,6 +116,15 @@ struct awaited_by_asio<boost::asio::awaitable<T, Executor>> {
     using type = T;
 };
 
+/// Gives the lease back when the response is written, or will not be; also one that the handler has moved away.
+struct until_written {
+    explicit until_written(web_hold& h) noexcept : hold{h} {}
+    until_written(const until_written&) = delete;
+    until_written& operator=(const until_written&) = delete;
+    ~until_written() { hold.give_back(); }
+    web_hold& hold;
+};
+
 /// A response of Beast, or one whose type is hidden: `message_generator`.
 template <class T>
 concept beast_answer = requires(const T& answer) { answer.keep_alive(); } && std::movable<T>;
@@ -170,6 +179,7 @@ public:
         const auto leave = [&left] { left.request_stop(); };
         const std::stop_callback gone{connection.token(), leave};
         web_hold hold = co_await detail::await_hold(lock_.begin(request, left.get_token()), left);
+        const detail::until_written end{hold};
         if (!hold && connection.token().stop_requested())
             co_return false;
         if (!hold && left.stop_requested())

@@ -120,6 +120,13 @@ bool answered(const Response& response) noexcept
 
 /// The lease is given back before the watch ends: members go in the opposite order.
 struct httplib_request {
+    httplib_request(connection_watch::watched c, web_hold h) noexcept
+        : connection{std::move(c)}, hold{std::move(h)}
+    {}
+    httplib_request(const httplib_request&) = delete;
+    httplib_request& operator=(const httplib_request&) = delete;
+    ~httplib_request() { hold.give_back(); } // also one that the handler has moved away
+
     connection_watch::watched connection;
     web_hold hold;
 };
@@ -129,10 +136,9 @@ inline void keep_until_sent(const httplib::Request& request, httplib::Response& 
                             std::shared_ptr<httplib_request> kept)
 {
     // A later handler, for all routes, may set a provider and so drop ours. The request lives as long, is no constant of
-    // the server, and has room for what only its clients use.
-    const_cast<httplib::Request&>(request).response_handler = [kept](const httplib::Response&) {
-        return true;
-    };
+    // the server, and has room for what only its clients use. Another lock for the same request may be there already.
+    auto& in_request = const_cast<httplib::Request&>(request).response_handler;
+    in_request = [before = std::move(in_request), kept](const httplib::Response&) { return true; };
     auto& at_end = response.content_provider_resource_releaser_;
     at_end = [before = std::move(at_end), kept = std::move(kept)](bool success) {
         if (before)
@@ -166,8 +172,8 @@ httplib::Server::Handler httplib_handler(request_lock<Locks, KeyOf> lock, Handle
                 detail::put(response, begun.answer());
                 return;
             }
-            const auto kept = std::make_shared<detail::httplib_request>(
-                detail::httplib_request{std::move(connection), std::move(begun)});
+            const auto kept =
+                std::make_shared<detail::httplib_request>(std::move(connection), std::move(begun));
             const httplib::Headers headers = response.headers;
             std::exception_ptr error;
             bool gave_up = false; // told of the loss by a call of amux

@@ -96,6 +96,7 @@ public:
     amux::loop_thread thread;
     amux::asio_scheduler<asio::io_context::executor_type> here{io.get_executor()};
     lock_type locks;
+    std::optional<web_hold> moved; // by a handler, beyond its request
 
 private:
     awaitable<void> listen()
@@ -136,6 +137,11 @@ private:
             if (r.target().starts_with("/no_answer")) {
                 const auto nothing = [&](web_hold& h) { return say_nothing(r, h); };
                 keep = co_await wait_.serve(stream, r, nothing);
+                continue;
+            }
+            if (r.target() == "/moves") {
+                const auto move = [&](web_hold& h) { return move_away(r, h); };
+                keep = co_await wait_.serve(stream, r, move);
                 continue;
             }
             if (r.target().starts_with("/big")) {
@@ -202,6 +208,11 @@ private:
         co_return a;
     }
 
+    awaitable<response> move_away(const request& r, web_hold& h)
+    {
+        moved.emplace(std::move(h));
+        return handle(r, *moved);
+    }
     awaitable<http::message_generator> in_disguise(const request& r, web_hold& h)
     {
         response a = co_await handle(r, h);
@@ -381,6 +392,17 @@ TEST_CASE("beast: requests that come before the answer are locked one after anot
     for (int n = 0; n != 50; ++n)
         REQUIRE(c.reply().status == 200);
     CHECK(s.paid == 50);
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("beast: a handler that moves its hold away keeps the lease no longer than the response",
+          "[web][beast]")
+{
+    service s;
+    http_client c{s.port()};
+    CHECK(c.post("/moves", "7").status == 200);
+    CHECK(c.post("/payments", "8").status == 200); // by now the first is over
+    REQUIRE_FALSE(s.moved->is_held());
     CHECK(soon([&] { return s.store.size() == 0; }));
 }
 

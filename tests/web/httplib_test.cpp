@@ -115,7 +115,7 @@ public:
                     }));
         server.Post("/rewritten", amux::httplib_handler(wait, pay));
         server.set_post_routing_handler([this](const Request& r, Response& a) {
-            if (r.path != "/rewritten")
+            if (r.path != "/rewritten" && r.get_param_value("then") != "rewritten")
                 return;
             const std::string text = std::move(a.body); // its length is told already
             a.body.clear();
@@ -132,6 +132,16 @@ public:
                         if (!set_file(a))
                             a.set_content("no such thing in this version", "text/plain");
                     }));
+        server.Post("/moves",
+                    amux::httplib_handler(wait, [this](const Request&, Response& a, web_hold& h) {
+                        moved.emplace(std::move(h));
+                        a.set_content(moved->is_held() ? "paid" : "lost", "text/plain");
+                    }));
+        const auto other = [](const Request&) { return "journal"; };
+        const auto journal = amux::hold_for_request(locks, other, {.lease = lease});
+        const auto inner = amux::httplib_handler(journal, pay);
+        server.Post("/two_locks", amux::httplib_handler(wait, [inner](const Request& r, Response& a,
+                                                                      web_hold&) { inner(r, a); }));
         server.Post("/chunks", amux::httplib_handler(wait, [this](const Request&, Response& a,
                                                                   web_hold&) { send_slowly(a); }));
         if (port_ == 0)
@@ -219,6 +229,7 @@ public:
     amux::memory_backend store;
     amux::loop_thread thread;
     amux::distributed_lock<amux::memory_backend&> locks{store, thread.loop()};
+    std::optional<web_hold> moved; // by a handler, beyond its request
     httplib::Server server;
 
 private:
@@ -354,6 +365,42 @@ TEST_CASE("httplib: an answer that is made after the handler is covered too", "[
     c.begin_post("/rewritten", "7");
     REQUIRE(soon([&] { return s.sending.load(); }));
     CHECK(http_client{s.port()}.post("/once", "7").status == 423);
+    s.go = true;
+    CHECK(c.reply().body == "paid");
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: a handler that moves its hold away keeps the lease no longer than the response",
+          "[web][httplib]")
+{
+    service s;
+    http_client c{s.port()};
+    CHECK(c.post("/moves", "7").body == "paid");
+    CHECK(c.post("/payments", "8").status == 200); // by now the first is over
+    REQUIRE_FALSE(s.moved->is_held());
+    CHECK(soon([&] { return s.store.size() == 0; }));
+}
+
+TEST_CASE("httplib: a client that hangs up leaves the line of a second lock too", "[web][httplib]")
+{
+    service s;
+    const auto held = amux::sync_wait(s.locks.acquire("journal"));
+    http_client c{s.port()};
+    c.begin_post("/two_locks", "7");
+    REQUIRE(soon([&] { return s.store.size() == 2; }));
+    c.hang_up();
+    CHECK(soon([&] { return s.store.size() == 1; }));
+    CHECK(s.at_work == 0);
+}
+
+TEST_CASE("httplib: two locks of a request cover an answer that is made after the handler",
+          "[web][httplib]")
+{
+    service s;
+    http_client c{s.port()};
+    c.begin_post("/two_locks?then=rewritten", "7");
+    REQUIRE(soon([&] { return s.sending.load(); }));
+    CHECK(s.store.size() == 2);
     s.go = true;
     CHECK(c.reply().body == "paid");
     CHECK(soon([&] { return s.store.size() == 0; }));
