@@ -80,6 +80,12 @@ void say_conflict(amux::web_answer& a, amux::web_refusal why, const std::excepti
     if (why == amux::web_refusal::busy)
         a = {409, "text/plain", "later", 7s};
 }
+void fail_to_log(amux::web_answer& a, amux::web_refusal /*why*/,
+                 const std::exception_ptr& /*cause*/)
+{
+    a.status = 200;
+    throw std::runtime_error{"the disk is full"};
+}
 void say_422(amux::web_answer& a, amux::web_refusal /*why*/, const std::exception_ptr& /*cause*/)
 {
     a.status = 422;
@@ -258,6 +264,18 @@ TEST_CASE("web: a key function gives any text, and may be a pointer to a member"
     CHECK(key_of([](const request&) { return std::optional<std::string_view>{}; }) == "no lock");
 }
 
+template <class T>
+constexpr bool may_be_key = amux::detail::request_key<T>;
+
+TEST_CASE("web: a pointer that may be null is no key, so that none runs unlocked by mistake",
+          "[web]")
+{
+    CHECK(may_be_key<std::string>);
+    CHECK(may_be_key<std::optional<std::string_view>>);
+    CHECK_FALSE(may_be_key<const std::string*>);
+    CHECK_FALSE(may_be_key<std::optional<int>>);
+}
+
 TEST_CASE("web: a request that needs no lock runs without one", "[web]")
 {
     lease_bench b;
@@ -424,6 +442,28 @@ TEST_CASE("web: the document says the status that was put in its place", "[web]"
     CHECK(first.value().answer().body.find("\"status\":422") != std::string::npos);
 }
 
+TEST_CASE("web: a function that throws when it is told of a refusal changes nothing", "[web]")
+{
+    lease_bench b;
+    const auto lock = hold_for_request(b.locks, strict, {.on_refusal = &fail_to_log});
+    auto first = begin(b, lock, "");
+    REQUIRE(first.state() == "done");
+    CHECK(status_line(first.value().answer()) == "400 retry 0");
+    auto second = begin(b, lock, "7");
+    CHECK(second.value().loss().status == 500);
+}
+
+TEST_CASE("web: the metadata of the options need not outlive the call", "[web]")
+{
+    lease_bench b;
+    std::string machine = "the machine in the third rack from the left";
+    const auto lock = hold_for_request(b.locks, account_of, {.lease = {.metadata = machine}});
+    const std::string kept = machine;
+    machine.assign(machine.size(), 'x'); // as a temporary that is gone, but for certain
+    auto first = begin(b, lock, "7");
+    CHECK(first.value().lease()->metadata() == kept);
+}
+
 TEST_CASE("web: options of the lease that cannot be are told before any request comes", "[web]")
 {
     lease_bench b;
@@ -432,4 +472,15 @@ TEST_CASE("web: options of the lease that cannot be are told before any request 
     CHECK_THROWS_AS(hold_for_request(b.locks, account_of, {.lease = {.max_wait = -1ms}}),
                     std::invalid_argument);
     CHECK(b.store.calls().empty());
+}
+
+TEST_CASE("web: a busy answer that no client would take for a refusal cannot be asked for", "[web]")
+{
+    lease_bench b;
+    const int status = GENERATE(-1, 0, 200, 304, 399, 600);
+    CHECK_THROWS_AS(hold_for_request(b.locks, "one", {.busy_status = status}),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(hold_for_request(b.locks, account_of, {.retry_after = -1s}),
+                    std::invalid_argument);
+    CHECK_NOTHROW(hold_for_request(b.locks, "one", {.busy_status = 599, .retry_after = 0s}));
 }

@@ -46,7 +46,7 @@ struct web_answer {
     std::chrono::seconds retry_after{};
 };
 
-/// How a request is locked. Text is referred to, for as long as requests come.
+/// How a request is locked. `hold_for_request` copies it, with its text.
 struct web_lock_options {
     /// Of the lease: `ttl`, `renew`, how long to wait, and so on.
     acquire_options lease{};
@@ -55,12 +55,12 @@ struct web_lock_options {
     /// Give the lease back as soon as the client has gone, though the handler may still work. Otherwise the handler is
     /// told by `closed_token()`, and the lease is given back when it has ended: no client can have two handlers at a time.
     bool release_on_close = false;
-    /// 409 is what some clients know better.
+    /// 409 is what some clients know better. Of an error: 400 to 599.
     int busy_status = 423;
     /// What refused clients are told; rounded up to what the client should do.
     std::chrono::seconds retry_after{1};
     /// Called before an answer is sent, to change it, and to log: `cause` is what was thrown, or null. By several threads
-    /// at a time if the server has several.
+    /// at a time if the server has several. When it throws, the answer is sent as it was.
     void (*on_refusal)(web_answer&, web_refusal, const std::exception_ptr& cause) = nullptr;
 };
 
@@ -123,6 +123,16 @@ inline std::string problem_document(int status, std::string_view detail)
     return body;
 }
 
+/// A client must not take a refusal for what it has asked for.
+inline void require_answers(const web_lock_options& options)
+{
+    if (options.busy_status < 400 || options.busy_status > 599)
+        throw std::invalid_argument{"amux: busy_status is one of an error, 400 to 599, not " +
+                                    std::to_string(options.busy_status)};
+    if (options.retry_after < std::chrono::seconds{})
+        throw std::invalid_argument{"amux: retry_after must not be negative"};
+}
+
 /// Whether it makes sense to come again soon.
 inline bool may_pass(web_refusal why, const std::exception_ptr& cause) noexcept
 {
@@ -143,7 +153,12 @@ inline web_answer answer_to(web_refusal why, const web_lock_options& options,
         a.retry_after = options.retry_after;
     if (!options.on_refusal)
         return a;
-    options.on_refusal(a, why, cause);
+    const web_answer plain = a;
+    try {
+        options.on_refusal(a, why, cause);
+    } catch (...) {
+        return plain; // the client is answered all the same
+    }
     if (a.status != words.status && a.body == body)
         a.body = problem_document(a.status, words.detail); // it says the status too
     return a;
@@ -229,18 +244,21 @@ namespace detail {
 
 template <class Locks>
 task<std::optional<acquired_lock>> acquire_for_request(Locks& locks, std::string key,
+                                                       std::string metadata,
                                                        const web_lock_options& options,
                                                        std::stop_token stop)
 {
+    acquire_options lease = options.lease;
+    lease.metadata = metadata;
     if (!options.wait)
-        co_return co_await locks.try_acquire(key, options.lease, std::move(stop));
-    acquired_lock held = co_await locks.acquire(key, options.lease, std::move(stop));
+        co_return co_await locks.try_acquire(key, lease, std::move(stop));
+    acquired_lock held = co_await locks.acquire(key, lease, std::move(stop));
     co_return std::optional<acquired_lock>{std::move(held)};
 }
 
 template <class Locks>
-task<web_hold> begin_request(Locks& locks, std::string key, web_lock_options options,
-                             std::stop_token closed)
+task<web_hold> begin_request(Locks& locks, std::string key, std::string metadata,
+                             web_lock_options options, std::stop_token closed)
 {
     std::optional<acquired_lock> lease;
     web_refusal why = web_refusal::busy;
@@ -252,7 +270,8 @@ task<web_hold> begin_request(Locks& locks, std::string key, web_lock_options opt
         const std::stop_callback gone{closed, stop_it};
         // Named: g++ 12 destroys twice what `?:` gives inside a co_await expression.
         std::stop_token stop = options.release_on_close ? closed : give_up.get_token();
-        lease = co_await acquire_for_request(locks, std::move(key), options, std::move(stop));
+        lease = co_await acquire_for_request(locks, std::move(key), std::move(metadata), options,
+                                             std::move(stop));
     } catch (const lock_cancelled_error&) {
         why = web_refusal::disconnected;
         cause = std::current_exception();
@@ -283,12 +302,14 @@ inline task<web_hold> begun(web_hold h)
 template <class T>
 concept text = std::convertible_to<T, std::string_view> || std::convertible_to<T, std::string>;
 
-/// What a key function may give; of what can be null, null is no text.
 template <class T>
-concept request_key = text<T> || requires(T given) {
-    static_cast<bool>(given);
-    { *given } -> text;
-};
+inline constexpr bool is_optional_text = false;
+template <text T>
+inline constexpr bool is_optional_text<std::optional<T>> = true;
+
+/// What a key function may give. No pointer but that to characters: its null could mean "no key" as well as "no lock".
+template <class T>
+concept request_key = text<T> || is_optional_text<T>;
 
 template <text T>
 std::string text_of(const T& given)
@@ -336,15 +357,20 @@ struct fixed_key {
 /// Locks requests of one route, each by its key. Made by `hold_for_request`.
 ///
 /// Its copies are as good as itself. Thread-safety: any thread, as far as the key function allows.
-/// Lifetime: `locks`, and what options refer to, outlive it and what it has begun.
+/// Lifetime: `locks` outlive it and what it has begun.
 template <class Locks, class KeyOf>
 class request_lock {
 public:
     /// For `hold_for_request`.
     request_lock(Locks& locks, KeyOf key_of, const web_lock_options& options)
-        : locks_{&locks}, key_of_{std::move(key_of)}, options_{options}
+        : locks_{&locks},
+          key_of_{std::move(key_of)},
+          options_{options},
+          metadata_{options.lease.metadata}
     {
         locks.require(options.lease);
+        detail::require_answers(options);
+        options_.lease.metadata = {}; // of the caller, who may go
     }
 
     /// Takes the lease for a request, which is looked at in this call only.
@@ -370,7 +396,8 @@ public:
             return detail::begun(web_hold{std::nullopt, options_, std::move(closed)});
         if (key->empty())
             return refused(nullptr);
-        return detail::begin_request(*locks_, std::move(*key), options_, std::move(closed));
+        return detail::begin_request(*locks_, std::move(*key), metadata_, options_,
+                                     std::move(closed));
     }
 
 private:
@@ -382,13 +409,14 @@ private:
     Locks* locks_;
     KeyOf key_of_;
     web_lock_options options_;
+    std::string metadata_;
 };
 
 /// A lock for the requests of a route: `hold_for_request(locks, account_of, {.lease = {.ttl = 10s}})`.
 ///
 /// `key_of` is given the server's request, and gives its key as text; or, as `std::optional` of one, none for a request that
 /// needs no lock. A pointer to a member will do. Several threads may call it at a time. What it throws, and an empty key,
-/// is answered with 400. Throws: `std::invalid_argument` when the options of the lease cannot be.
+/// is answered with 400. Throws: `std::invalid_argument` when the options cannot be.
 template <class Locks, class KeyOf>
     requires(!std::convertible_to<KeyOf, std::string_view>)
 request_lock<Locks, KeyOf> hold_for_request(Locks& locks, KeyOf key_of,
