@@ -160,3 +160,25 @@ TEST_CASE("asio context: a handler that is dropped may own what its result needs
     } // the program ends here when a mux, or a lock, goes before what it has given
     CHECK(seen.expired());
 }
+
+TEST_CASE("asio context: a mux that was closed may go before its handlers are called, or dropped",
+          "[asio][lifetime]")
+{
+    support::told<guard_type> first;
+    support::told<guard_type> timed;
+    const bool called = GENERATE(true, false);
+    {
+        asio::io_context io;
+        {
+            mux_type mux;
+            auto guard = mux.try_lock("k");
+            amux::async_lock(mux, "k", asio::bind_executor(io, first.handler()));
+            amux::async_try_lock_for(mux, "k", 1h, asio::bind_executor(io, timed.handler()));
+            mux.close();
+        }
+        if (called)
+            support::run(io);
+    }
+    CHECK(first.failed_with<amux::lock_closed_error>() == called);
+    CHECK(timed.failed_with<amux::lock_closed_error>() == called);
+}
