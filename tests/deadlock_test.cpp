@@ -211,6 +211,22 @@ TEST_CASE("deadlock_detector: who waits ahead counts, with what its context hold
                                                     " asked for before"));
 }
 
+TEST_CASE("deadlock_detector: a coroutine without a context may stand in between", "[deadlock]")
+{
+    world w;
+    request held{w.a.lock_shared("k"), w.by(w.two)};
+    request other{w.b.lock("l"), w.by(w.one)};
+    request nobody{w.a.lock("k")};
+    request waits{w.b.lock("l"), w.by(w.two)};
+    request closing{w.a.lock_shared("k"), w.by(w.one)}; // behind nobody, who waits for two
+    REQUIRE(is_refused(closing));
+    CHECK_THAT(closing.message(),
+               ContainsSubstring("which a coroutine without a context asked for before"));
+    CHECK_THAT(closing.message(),
+               ContainsSubstring("; a coroutine without a context waits for 'k'"));
+    nobody.destroy();
+}
+
 TEST_CASE("deadlock_detector: who awaits others waits for what they wait for", "[deadlock]")
 {
     world w;
@@ -337,6 +353,12 @@ TEST_CASE("deadlock_detector: a request that finds no memory for its record chan
             CHECK(mine.state() != "waits");
         } catch (const std::bad_alloc&) {
             CHECK(nth == 1); // for the coroutine
+        }
+        try {
+            const support::no_memory missing{nth};
+            request free{w.b.lock_all("l", "m"), w.by(w.one)};
+        } catch (const std::bad_alloc&) {
+            CHECK(nth == 1);
         }
         CHECK(w.b.snapshot().requests.size() == 1);
         request mine{w.b.lock("k"), w.by(w.one)};

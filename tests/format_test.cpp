@@ -94,12 +94,15 @@ TEST_CASE("format: a snapshot has a line for each request that is recorded", "[f
     const amux::context who;
     request held{mux.lock("k"), {&loop, &who}};
     request waits{mux.lock()};
+    request several{mux.lock_all("k", "l")};
     loop.advance(std::chrono::milliseconds{1500});
     const std::string text = fmt::format("{}", mux.snapshot());
     CHECK(text.find("\n    'k': exclusive by context " + std::to_string(who.id()) + " at ") !=
           std::string::npos);
     CHECK(text.find(", held for 1.500 s\n    whole: exclusive by an unknown context at ") !=
           std::string::npos);
+    CHECK(text.find(", waiting for 1.500 s\n    'k', 'l': exclusive by ") != std::string::npos);
     CHECK(text.ends_with(", waiting for 1.500 s"));
+    several.destroy();
     waits.destroy();
 }

@@ -13,6 +13,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -123,11 +124,31 @@ TEST_CASE("asyncmux: destroyed while it is held it says who holds it", "[asyncmu
             amux::asyncmux_options{.name = "m", .record_requests = true});
         const amux::context who;
         request held{mux->lock("account-7"), {nullptr, &who}};
+        request waits{mux->lock()};
         support::destroy(mux);
     });
     CHECK_THAT(said, ContainsSubstring("destroyed while it is held or waited for: m\n"
                                        "  'account-7' held (exclusive) by context "));
     CHECK_THAT(said, ContainsSubstring("request.hpp:"));
+    CHECK_THAT(said, ContainsSubstring("\n  the whole mux waited for (exclusive) at "));
+}
+
+TEST_CASE("asyncmux: a key that has no text is named as one", "[asyncmux][records]")
+{
+    struct opaque {
+        int id;
+        bool operator==(const opaque&) const = default;
+    };
+    struct hash {
+        std::size_t operator()(const opaque&) const noexcept { return 0; }
+    };
+    const std::string said = support::death_of([] {
+        using mux_type = asyncmux<opaque, amux::multi_threaded, hash>;
+        auto mux = std::make_unique<mux_type>(amux::asyncmux_options{.record_requests = true});
+        auto held = mux->try_lock_all(opaque{1}, opaque{2});
+        support::destroy(mux);
+    });
+    CHECK_THAT(said, ContainsSubstring("\n  (a key), (a key) held (exclusive)\n"));
 }
 
 TEST_CASE("tell_long_holds: it tells of each lock once, when its time is over",
