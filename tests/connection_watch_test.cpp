@@ -2,9 +2,12 @@
 // Without this file a request could wait for ever for a client that has gone, or be taken from one that has not.
 #include <amux/connection_watch.hpp>
 
+#include "support/signals.hpp"
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -155,6 +158,22 @@ TEST_CASE("connection_watch: several may watch one connection, each for as long 
     CHECK(soon(stays.token()));
     CHECK(soon(later.token()));
     CHECK(watch.watch(c.here()).token().stop_requested()); // who comes after it is told at once
+}
+
+TEST_CASE("connection_watch: its thread takes no signals, the one that made it all as before",
+          "[web]")
+{
+    connection_watch watch;
+    connection c;
+    const auto watched = watch.watch(c.here());
+    std::atomic<int> takes_none = -1;
+    const auto ask = [&] { takes_none = support::takes_no_signals(); };
+    const std::stop_callback told{watched.token(), ask};
+    c.hang_up();
+    for (int n = 0; n != 10'000 && takes_none < 0; ++n)
+        std::this_thread::sleep_for(2ms);
+    CHECK(takes_none == 1);
+    CHECK_FALSE(support::takes_no_signals());
 }
 
 TEST_CASE("connection_watch: the program has one, as long as somebody uses it", "[web]")

@@ -8,6 +8,7 @@
 #include "support/death.hpp"
 #include "support/node_recorder.hpp"
 #include "support/probe.hpp"
+#include "support/signals.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -34,6 +35,18 @@ TEST_CASE("loop_thread: what is sent to its loop runs on one thread, another one
     const auto [first, second] = amux::sync_wait(visit());
     CHECK(first == second);
     CHECK(first != std::this_thread::get_id());
+}
+
+TEST_CASE("loop_thread: its thread takes no signals, the one that made it all as before",
+          "[loop_thread]")
+{
+    loop_thread thread;
+    const auto ask = [&]() -> task<bool> {
+        co_await thread.loop().schedule();
+        co_return support::takes_no_signals();
+    };
+    CHECK(amux::sync_wait(ask()));
+    CHECK_FALSE(support::takes_no_signals());
 }
 
 TEST_CASE("loop_thread: at its end what it was to run is destroyed, not run", "[loop_thread]")

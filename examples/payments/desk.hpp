@@ -39,6 +39,7 @@ private:
     std::atomic<unsigned long long> paid_ = 0;
 };
 
+// [signals]
 /// SIGINT and SIGTERM, for `sigwait` only. Called before the first thread is started, which then has it too.
 inline sigset_t block_end_signals()
 {
@@ -49,6 +50,7 @@ inline sigset_t block_end_signals()
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     return signals;
 }
+// [/signals]
 
 inline void wait_for(const sigset_t& signals)
 {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/detail/stop_token.hpp>
+#include <amux/detail/no_signals.hpp>
 #include <amux/detail/token.hpp>
 
 #include <array>
@@ -24,7 +25,7 @@ namespace amux {
 /// Tells when the other side of a connection has gone, though nobody reads from it: for servers whose requests wait.
 ///
 /// A side that has only ended its sending counts as gone, as it does for most servers. What was sent before and is not
-/// read yet does not matter. A thread of its own looks, whatever the number of connections. Linux only. After a `fork` the
+/// read yet does not matter. A thread of its own, which takes no signals, looks, whatever the number of connections. Linux only. After a `fork` the
 /// child's copy watches nothing, and leaves that of its parent alone: `shared()` gives the child one of its own.
 ///
 /// Thread-safety: any thread. Lifetime: it outlives what `watch` has given.
@@ -133,6 +134,7 @@ inline connection_watch::connection_watch()
         static_cast<connection_watch*>(self)->run();
         return nullptr;
     };
+    const detail::no_signals none;
     if (const int error = ::pthread_create(&thread_, nullptr, look, this))
         throw std::system_error{error, std::generic_category(), "amux: connection_watch"};
 }

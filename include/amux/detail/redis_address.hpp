@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/no_signals.hpp>
 #include <amux/detail/redis_waker.hpp>
 
 #include <cstddef>

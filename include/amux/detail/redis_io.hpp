@@ -2,6 +2,7 @@
 #pragma once
 
 #include <amux/clock.hpp>
+#include <amux/detail/no_signals.hpp>
 #include <amux/detail/redis_commands.hpp>
 #include <amux/detail/redis_link.hpp>
 #include <amux/detail/redis_shared.hpp>
