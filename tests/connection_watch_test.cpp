@@ -138,8 +138,14 @@ TEST_CASE("connection_watch: what cannot be watched never stops", "[web]")
     connection_watch watch;
     const auto none = watch.watch(-1);
     const auto no_socket = watch.watch(1'000'000); // no such descriptor
+    std::optional<connection> closed{std::in_place};
+    const int number = closed->here();
+    const auto watched = watch.watch(number);
+    closed.reset();
+    const auto late = watch.watch(number); // nor is this one now
     CHECK_FALSE(none.token().stop_possible());
     CHECK_FALSE(no_socket.token().stop_possible());
+    CHECK_FALSE(late.token().stop_possible());
 }
 
 TEST_CASE("connection_watch: several may watch one connection, each for as long as it likes",

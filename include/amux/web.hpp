@@ -153,7 +153,7 @@ inline web_answer answer_to(web_refusal why, const web_lock_options& options,
         a.retry_after = options.retry_after;
     if (!options.on_refusal)
         return a;
-    const web_answer plain = a;
+    web_answer plain = a;
     try {
         options.on_refusal(a, why, cause);
     } catch (...) {
