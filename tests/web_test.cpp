@@ -165,7 +165,7 @@ TEST_CASE("web: requests with the same key wait for each other, others do not", 
 TEST_CASE("web: one that does not wait is refused with 423, or 409 by option", "[web]")
 {
     lease_bench b;
-    const int status = GENERATE(423, 409, 429);
+    const int status = GENERATE(423, 409, 429, 418);
     const auto lock =
         hold_for_request(b.locks, "one", {.wait = false, .busy_status = status, .retry_after = 3s});
     auto first = begin(b, lock, "");
