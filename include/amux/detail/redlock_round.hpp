@@ -245,7 +245,8 @@ inline void redlock_round::throw_trouble() const
             text += said[static_cast<std::size_t>(a.vote)];
             continue;
         }
-        permanent += kind_of(a.trouble) == backend_error_kind::permanent ? 1 : 0;
+        if (kind_of(a.trouble) == backend_error_kind::permanent)
+            ++permanent;
         try {
             std::rethrow_exception(a.trouble);
         } catch (const std::exception& e) {
