@@ -90,14 +90,17 @@ TEST_CASE("deadlock_detector: who may not wait is in no cycle", "[deadlock][thre
     };
     const auto run = [&](mux& mine, mux& theirs, bool counts) {
         for (int n = 0; n != rounds; ++n) {
-            const amux::context who;
-            request held{mine.lock(1), support::asker{nullptr, &who}};
-            meet(4 * n + 2);
-            request asked{theirs.lock(1), support::asker{nullptr, &who}};
-            held.unlock();
-            meet(4 * n + 4);
-            if (counts && asked.state() == "threw")
-                ++refused;
+            {
+                const amux::context who;
+                request held{mine.lock(1), support::asker{nullptr, &who}};
+                meet(6 * n + 2);
+                request asked{theirs.lock(1), support::asker{nullptr, &who}};
+                held.unlock();
+                meet(6 * n + 4);
+                if (counts && asked.state() == "threw")
+                    ++refused;
+            }
+            meet(6 * n + 6); // nothing is held
         }
     };
     std::thread one{[&] { run(other, full, false); }};
