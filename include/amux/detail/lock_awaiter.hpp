@@ -70,7 +70,7 @@ public:
 
     bool await_ready()
     {
-        // With a limit, or with reentrancy detection, the promise is needed first.
+        // With a limit, or an option that asks who asks, the promise is needed first.
         if (in_one_step || timed || request_.body->extra || request_.wait.stop_requested())
             return false;
         got_ = try_once();

@@ -330,7 +330,8 @@ void mux_core<Key, Threading, Hash, Equal>::mark(counter& unresumed, lock_mode m
 template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::mark_several(waiter& w, bool yes) noexcept
 {
-    if (request_record* const r = lock_records::of(*w.places); yes && r)
+    // A coroutine that runs has no lock of the shards, and nothing to record.
+    if (request_record* const r = yes ? lock_records::of(*w.places) : nullptr)
         lock_records::granted(*r);
     if (w.places->whole)
         return mark(unresumed_, w.mode, yes);
