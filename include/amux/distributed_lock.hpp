@@ -18,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -100,7 +99,7 @@ private:
                               lock_message("the backend threw something", {}, r->key)});
         }
         r->complete();
-        bury(std::move(core), std::move(r));
+        backend_burial<backend_core>::bury(std::move(core), std::move(r));
     }
 
     /// The error itself, or, when it does not name the key, one that does.
@@ -115,27 +114,12 @@ private:
             lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)});
     }
 
-    /// Lets go of what the coroutine has kept. Whoever drops a moved-in backend last in here may be on the backend's own
-    /// thread, which the backend could not join.
-    // NOLINTNEXTLINE(performance-unnecessary-value-param): a referred-to backend needs neither
-    static void bury(std::shared_ptr<backend_core> core, request_ptr r) noexcept
-    {
-        burying() = true;
-        r.reset();
-        core.reset();
-        burying() = false;
-    }
-    static bool& burying() noexcept
-    {
-        static thread_local bool on_this_thread = false;
-        return on_this_thread;
-    }
     static void destroy(backend_core* core) noexcept
     {
-        if (std::is_reference_v<Backend> || !burying())
+        if constexpr (std::is_reference_v<Backend>) // it ends no backend
             delete core;
         else
-            std::thread{[core] { delete core; }}.detach();
+            backend_burial<backend_core>::destroy(core);
     }
 
     static void take(backend_answer& r, bool yes) noexcept { r.yes = yes; }

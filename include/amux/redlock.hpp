@@ -19,7 +19,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -35,7 +34,8 @@ public:
     static std::shared_ptr<redlock_nodes> make(scheduler& loop, std::vector<Backend> nodes,
                                                std::chrono::milliseconds node_timeout)
     {
-        return {new redlock_nodes{loop, std::move(nodes), node_timeout}, &destroy};
+        return {new redlock_nodes{loop, std::move(nodes), node_timeout},
+                &backend_burial<redlock_nodes>::destroy};
     }
 
 private:
@@ -97,7 +97,7 @@ private:
         if (a.trouble)
             a.vote = node_vote::trouble;
         core->answered(r, node, std::move(a));
-        bury(std::move(core), std::move(r));
+        backend_burial<redlock_nodes>::bury(std::move(core), std::move(r));
     }
 
     static void take(node_answer& a, bool yes) noexcept
@@ -121,29 +121,6 @@ private:
         take(a, holder.has_value());
         if (holder)
             a.info.emplace().token = std::move(*holder);
-    }
-
-    /// Lets go of what the coroutine has kept. Whoever drops the nodes last in here may be on the thread of one of them,
-    /// which that could not join.
-    // NOLINTNEXTLINE(performance-unnecessary-value-param)
-    static void bury(std::shared_ptr<redlock_nodes> core, round_ptr r) noexcept
-    {
-        burying() = true;
-        r.reset();
-        core.reset();
-        burying() = false;
-    }
-    static bool& burying() noexcept
-    {
-        static thread_local bool on_this_thread = false;
-        return on_this_thread;
-    }
-    static void destroy(redlock_nodes* core) noexcept
-    {
-        if (burying())
-            std::thread{[core] { delete core; }}.detach();
-        else
-            delete core;
     }
 
     std::vector<Backend> nodes_;

@@ -3,6 +3,8 @@
 
 #include <coroutine>
 #include <exception>
+#include <memory>
+#include <thread>
 
 namespace amux::detail {
 
@@ -16,6 +18,37 @@ struct backend_driver {
         void return_void() const noexcept {}
         void unhandled_exception() const noexcept { std::terminate(); }
     };
+};
+
+/// Lets go of what such a coroutine has kept. Whoever drops an owner of backends last in here may be on the thread of one of
+/// them, which that could not join: then it ends on another one.
+template <class Owner>
+class backend_burial {
+public:
+    template <class Request>
+    static void bury(std::shared_ptr<Owner> owner, std::shared_ptr<Request> r) noexcept
+    {
+        burying() = true;
+        r.reset();
+        owner.reset();
+        burying() = false;
+    }
+
+    /// How the owner is destroyed, wherever that is.
+    static void destroy(Owner* owner) noexcept
+    {
+        if (burying())
+            std::thread{[owner] { delete owner; }}.detach();
+        else
+            delete owner;
+    }
+
+private:
+    static bool& burying() noexcept
+    {
+        static thread_local bool on_this_thread = false;
+        return on_this_thread;
+    }
 };
 
 } // namespace amux::detail
