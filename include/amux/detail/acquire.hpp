@@ -124,10 +124,10 @@ private:
         std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
         if (hangs_)
             text += "; the store has not answered";
-        if (!trouble_text_.empty())
-            text += "; last trouble of the store: " + trouble_text_;
-        throw lock_wait_timeout_error{lock_message(text, {}, key_), key_, waited(),
-                                      store_in_trouble};
+        text = trouble_text_.empty()
+                   ? lock_message(text, {}, key_)
+                   : "amux: " + text + "; last trouble of the store: " + trouble_text_;
+        throw lock_wait_timeout_error{text, key_, waited(), store_in_trouble};
     }
     void note(lock_event about, std::exception_ptr trouble);
 
@@ -141,7 +141,7 @@ private:
     std::string token_ = make_token();
     std::exception_ptr trouble_; // of the last attempt
     bool permanent_ = false;
-    std::string trouble_text_; // the last that there was
+    std::string trouble_text_; // the last that there was; it names the key
     bool hangs_ = false; // the last attempt was not answered
     long process_ = process_id(); // whose token it is
     lock_core::request_ptr
