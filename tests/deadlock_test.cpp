@@ -170,6 +170,16 @@ TEST_CASE("deadlock_detector: who asks for what it holds is told so", "[deadlock
                    ContainsSubstring("which context " + std::to_string(w.one.id()) + " holds"));
 }
 
+TEST_CASE("deadlock_detector: no key makes the cycle say what is not so", "[deadlock]")
+{
+    world w;
+    request held{w.a.lock("k'\n"), w.by(w.one)};
+    request self{w.a.lock("k'\n"), w.by(w.one)};
+    REQUIRE(is_refused(self));
+    CHECK_THAT(self.message(), ContainsSubstring(" asks for 'k\\'\\x0a' (exclusive, "));
+    CHECK_THAT(self.message(), !ContainsSubstring("\n"));
+}
+
 TEST_CASE("deadlock_detector: with reentrancy prevented, that error comes first", "[deadlock]")
 {
     world w;

@@ -3,6 +3,7 @@
 #include <amux/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 using amux::lock_mode;
 using amux::detail::key_text;
 using amux::detail::lock_message;
+using amux::detail::quoted;
 
 namespace {
 
@@ -66,6 +68,46 @@ TEST_CASE("error: a message names the mux and the key where they have names", "[
     CHECK(lock_message("no", "users", "") == "amux: no (mux 'users')");
     CHECK(lock_message("no", "", "42") == "amux: no (key '42')");
     CHECK(lock_message("no", "users", "42") == "amux: no (mux 'users', key '42')");
+}
+
+TEST_CASE("error: whatever a key is, a message about it is one line that names one key", "[error]")
+{
+    CHECK(lock_message("no", "", "a\nb") == "amux: no (key 'a\\x0ab')");
+    CHECK(lock_message("no", "x\r", "a') (key 'b") ==
+          "amux: no (mux 'x\\x0d', key 'a\\') (key \\'b')");
+    CHECK(quoted("\x1B[2J\t\x7F\x1F ~") == "'\\x1b[2J\\x09\\x7f\\x1f ~'");
+    CHECK(quoted("\\n") == "'\\\\n'");
+    CHECK(quoted(std::string_view{"a\0b", 3}) == "'a\\x00b'");
+    CHECK(quoted("") == "''");
+    CHECK(quoted("say \"hi\"") == "'say \"hi\"'");
+}
+
+TEST_CASE("error: UTF-8 that can be read stays as it is in a message", "[error]")
+{
+    const std::string_view fine =
+        GENERATE("gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x94\x92", "\xC2\xA0", "\xDF\xBF",
+                 "\xE0\xA0\x80", "\xE1\x80\x80", "\xED\x9F\xBF", "\xEF\xBF\xBD", "\xF0\x90\x80\x80",
+                 "\xF1\x80\x80\x80", "\xF4\x8F\xBF\xBF", "\xE2\x80\xA7", "\xE2\x80\xAF",
+                 "\xE2\x81\xA5", "\xE2\x81\xAA", "\xE3\x80\xA8", "\xE2\x82\xA8");
+    CHECK(quoted(fine) == "'" + std::string{fine} + "'");
+}
+
+TEST_CASE("error: what is no UTF-8, or cannot be seen, is shown by its bytes in a message",
+          "[error]")
+{
+    const std::string_view odd = GENERATE(
+        "\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2\x80", "\xC2\x9B", "\xC2\x9F", "\xC3",
+        "\xC3\xC0", "\xE0\x9F\xBF", "\xE2\x82", "\xE2\x82\xC0", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
+        "\xF0\x90\x80", "\xF0\x90\x80\xC0", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF",
+        "\xE2\x80\xA8", "\xE2\x80\xAE", "\xE2\x81\xA6", "\xE2\x81\xA9");
+    std::string bytes;
+    for (const char c : odd) {
+        constexpr std::string_view digits = "0123456789abcdef";
+        const auto byte = static_cast<unsigned char>(c);
+        ((bytes += "\\x") += digits[byte / 16]) += digits[byte % 16];
+    }
+    CHECK(quoted(odd) == "'" + bytes + "'");
+    CHECK(quoted(std::string{odd} + ".") == "'" + bytes + ".'");
 }
 
 TEST_CASE("error: a key is named when it is text or an integer", "[error]")

@@ -87,6 +87,16 @@ TEST_CASE("format: a snapshot is a line for the mux and one for each key", "[for
           "mux 'tiles', closed, whole: exclusive by 1, 0 waiting");
 }
 
+TEST_CASE("format: no key makes a snapshot say what is not so", "[format]")
+{
+    asyncmux<> mux;
+    const auto held = mux.try_lock("a': free\n  'b\x1B[2J");
+    CHECK(fmt::format("{}", mux.snapshot()) ==
+          "mux '', whole: free, 0 waiting\n"
+          "  'a\\': free\\x0a  \\'b\\x1b[2J': exclusive by 1, 0 waiting");
+    CHECK(fmt::format("{}", held) == "exclusive lock on 'a\\': free\\x0a  \\'b\\x1b[2J'");
+}
+
 TEST_CASE("format: a snapshot has a line for each request that is recorded", "[format][records]")
 {
     amux::manual_event_loop loop;

@@ -106,7 +106,7 @@ private:
     static std::exception_ptr named(const backend_error& e, const std::string& key)
     {
         const std::string_view what = e.what();
-        if (what.find(key) != std::string_view::npos)
+        if (what.find(printable(key, '\'')) != std::string_view::npos)
             return std::current_exception();
         constexpr std::string_view prefix = "amux: ";
         return std::make_exception_ptr(backend_error{

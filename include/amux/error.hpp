@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/quoted.hpp>
 #include <amux/lock_mode.hpp>
 
 #include <chrono>
@@ -183,20 +184,10 @@ std::string key_text(const K& key)
 inline std::string lock_message(std::string_view what, std::string_view mux_name,
                                 std::string_view key)
 {
-    std::string text{"amux: "};
-    text += what;
-    const char* separator = " (";
-    if (!mux_name.empty()) {
-        text.append(separator).append("mux '").append(mux_name).append("'");
-        separator = ", ";
-    }
-    if (!key.empty()) {
-        text.append(separator).append("key '").append(key).append("'");
-        separator = ", ";
-    }
-    if (separator[0] == ',')
-        text += ')';
-    return text;
+    std::string about = mux_name.empty() ? "" : "mux " + quoted(mux_name);
+    if (!key.empty())
+        about += (about.empty() ? "key " : ", key ") + quoted(key);
+    return "amux: " + std::string{what} + (about.empty() ? "" : " (" + about + ")");
 }
 
 } // namespace detail

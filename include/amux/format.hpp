@@ -6,6 +6,7 @@
 
 #include <amux/asyncmux.hpp>
 #include <amux/clock.hpp>
+#include <amux/detail/quoted.hpp>
 #include <amux/error.hpp>
 #include <amux/lock_mode.hpp>
 #include <amux/snapshot.hpp>
@@ -25,7 +26,7 @@ template <class Key>
 void append_key(std::string& out, const Key& key)
 {
     if constexpr (fmt::is_formattable<Key>::value)
-        fmt::format_to(std::back_inserter(out), "'{}'", key);
+        out += quoted(fmt::format("{}", key));
     else
         out += "(key)";
 }
@@ -132,8 +133,8 @@ struct fmt::formatter<amux::mux_snapshot<Key>> : fmt::formatter<std::string_view
     template <class Context>
     auto format(const amux::mux_snapshot<Key>& mux, Context& context) const
     {
-        std::string text =
-            fmt::format("mux '{}'{}, whole: ", mux.name, mux.closed ? ", closed" : "");
+        std::string text = fmt::format("mux {}{}, whole: ", amux::detail::quoted(mux.name),
+                                       mux.closed ? ", closed" : "");
         amux::detail::append_counts(text, mux.whole);
         for (const auto& key : mux.keys)
             fmt::format_to(std::back_inserter(text), "\n  {}", key);

@@ -256,7 +256,7 @@ private:
         if (ttl <= std::chrono::milliseconds::zero())
             throw backend_error{
                 backend_error_kind::permanent,
-                "amux: a lease needs a time to live above zero: key '" + std::string{key} + "'"};
+                detail::lock_message("a lease needs a time to live above zero", {}, key)};
     }
 
     clock::time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }

@@ -218,3 +218,16 @@ TEST_CASE("backend_error: it names the key, once, whether the backend did or not
     CHECK_THROWS_AS(std::rethrow_exception(l.error()), amux::backend_error);
     CHECK(b.log.count("error") == 1);
 }
+
+TEST_CASE("backend_error: whatever the key is, it names it once and in one line", "[lease]")
+{
+    lease_bench b;
+    const std::string said =
+        GENERATE("no room", "amux: no room", "amux: no room (key 'it\\'s\\x0a')");
+    b.store.next(operation::acquire,
+                 course::throws(course::trouble(backend_error_kind::permanent, said)));
+    auto l = b.ask(b.locks.acquire("it's\n"));
+    b.pass();
+    REQUIRE(l.state() == "trouble");
+    CHECK(l.message() == "amux: no room (key 'it\\'s\\x0a')");
+}

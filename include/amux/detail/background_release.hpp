@@ -106,7 +106,7 @@ inline void lock_core::give_up_outstanding() noexcept
     const auto error_for = [](const std::string& key) {
         return std::make_exception_ptr(backend_error{
             backend_error_kind::indeterminate,
-            "amux: given up by drain before the backend has answered: key '" + key + "'"});
+            lock_message("given up by drain before the backend has answered", {}, key)});
     };
     ++given_up_;
     giving_up_ = true; // what the answers below would start is given up as well

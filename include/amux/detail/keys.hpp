@@ -7,13 +7,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
+#include <vector> // with the concepts of iterators; <iterator> would add those of streams
 
 namespace amux {
 

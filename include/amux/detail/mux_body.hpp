@@ -89,9 +89,9 @@ private:
             return "the whole mux";
         std::string text;
         for (const auto& p : b) {
-            std::string key = key_text(Core::entry_of(p).key);
+            const std::string key = key_text(Core::entry_of(p).key);
             text += text.empty() ? "" : ", ";
-            text += key.empty() ? "(a key)" : "'" + std::move(key) + "'";
+            text += key.empty() ? "(a key)" : quoted(key);
         }
         return text;
     }
