@@ -21,14 +21,14 @@ FIELDS = {"M": {"name", "args"}, "X": {"ts", "dur", "cat", "name", "args"},
           "C": {"ts", "name", "args"}, "b": {"ts", "cat", "id", "name", "args"},
           "e": {"ts", "cat", "id", "name", "args"}}
 # What the program does, in milliseconds: (track, from, to) of its exclusive holds, and of its waits.
-HOLDS = [("ann", 0, 40), ("ann", 40, 60), ("bob", 45, 60), ("the whole mux", 85, 100),
-         ("cy", 115, 125)]
-WAITS = [("ann", 10, 40, "granted"), ("ann", 15, 35, "given up"), ("bob", 25, 45, "granted"),
+HOLDS = [("'ann'", 0, 40), ("'ann'", 40, 60), ("'bob'", 45, 60), ("the whole mux", 85, 100),
+         ("'cy'", 115, 125)]
+WAITS = [("'ann'", 10, 40, "granted"), ("'ann'", 15, 35, "given up"), ("'bob'", 25, 45, "granted"),
          ("2 keys", 50, 60, "granted"), ("the whole mux", 70, 85, "granted"),
-         ("ann", 90, 100, "granted"), ("cy", 95, 115, "granted")]
+         ("'ann'", 90, 100, "granted"), ("'cy'", 95, 115, "granted")]
 SETS = [("2 keys", 60, 80)]
-SHARED = {"bob": [(5, 1), (15, 2), (35, 1), (45, 0)], "cy": [(20, 1), (85, 0)],
-          "the whole mux": [(100, 1), (115, 0)], "ann": [(100, 1), (120, 0)]}
+SHARED = {"'bob'": [(5, 1), (15, 2), (35, 1), (45, 0)], "'cy'": [(20, 1), (85, 0)],
+          "the whole mux": [(100, 1), (115, 0)], "'ann'": [(100, 1), (120, 0)]}
 
 
 def refuse(name):

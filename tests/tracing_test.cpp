@@ -11,6 +11,7 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -96,8 +97,8 @@ TEMPLATE_TEST_CASE("tracing: an exclusive hold lies on the track of its key, in 
         events_of(mux, "MX") ==
         journal{
             R"(M 1,"name":"process_name","args":{"name":"mux"})",
-            R"(M 2,"name":"thread_name","args":{"name":"a"})",
-            R"(M 3,"name":"thread_name","args":{"name":"b"})",
+            R"(M 2,"name":"thread_name","args":{"name":"'a'"})",
+            R"(M 3,"name":"thread_name","args":{"name":"'b'"})",
             R"(X 2,"ts":1.500,"dur":2000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})",
             R"(X 3,"ts":1.500,"dur":3000.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
 }
@@ -118,10 +119,10 @@ TEST_CASE("tracing: a wait says how it ended, and waits may overlap", "[tracing]
     CHECK(
         events_of(mux, "be") ==
         journal{
-            R"(b 2,"ts":0.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
-            R"(e 2,"ts":2000.000,"cat":"wait","id":1,"name":"a: waiting","args":{"mode":"shared","end":"given up"})",
-            R"(b 2,"ts":1000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})",
-            R"(e 2,"ts":3000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})"});
+            R"(b 2,"ts":0.000,"cat":"wait","id":1,"name":"'a': waiting","args":{"mode":"shared","end":"given up"})",
+            R"(e 2,"ts":2000.000,"cat":"wait","id":1,"name":"'a': waiting","args":{"mode":"shared","end":"given up"})",
+            R"(b 2,"ts":1000.000,"cat":"wait","id":2,"name":"'a': waiting","args":{"mode":"exclusive","end":"granted"})",
+            R"(e 2,"ts":3000.000,"cat":"wait","id":2,"name":"'a': waiting","args":{"mode":"exclusive","end":"granted"})"});
 }
 
 TEST_CASE("tracing: who shares a lock is counted, after a downgrade too", "[tracing]")
@@ -139,10 +140,10 @@ TEST_CASE("tracing: who shares a lock is counted, after a downgrade too", "[trac
         events_of(mux, "XC") ==
         journal{
             R"(X 2,"ts":0.000,"dur":1000.000,"cat":"hold","name":"exclusive","args":{"end":"downgraded"})",
-            R"(C 2,"ts":1000.000,"name":"a: shared by","args":{"holders":1})",
-            R"(C 2,"ts":1000.000,"name":"a: shared by","args":{"holders":2})",
-            R"(C 2,"ts":2000.000,"name":"a: shared by","args":{"holders":1})",
-            R"(C 2,"ts":2000.000,"name":"a: shared by","args":{"holders":0})"});
+            R"(C 2,"ts":1000.000,"name":"'a': shared by","args":{"holders":1})",
+            R"(C 2,"ts":1000.000,"name":"'a': shared by","args":{"holders":2})",
+            R"(C 2,"ts":2000.000,"name":"'a': shared by","args":{"holders":1})",
+            R"(C 2,"ts":2000.000,"name":"'a': shared by","args":{"holders":0})"});
 }
 
 TEST_CASE("tracing: several keys, and the whole mux, are no key", "[tracing]")
@@ -182,7 +183,7 @@ TEST_CASE("tracing: a list of one key is a list, though locked as that key", "[t
         events_of(mux, "Xe") ==
         journal{
             R"(e 2,"ts":1000.000,"cat":"hold","id":1,"name":"1 key","args":{"mode":"exclusive","end":"released"})",
-            R"(e 3,"ts":1000.000,"cat":"wait","id":2,"name":"a: waiting","args":{"mode":"exclusive","end":"granted"})",
+            R"(e 3,"ts":1000.000,"cat":"wait","id":2,"name":"'a': waiting","args":{"mode":"exclusive","end":"granted"})",
             R"(X 3,"ts":1000.000,"dur":0.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("tracing: what goes on yet is drawn until now", "[tracing]")
         R"(e 3,"ts":5.000,"cat":"hold","id":1,"name":"2 keys","args":{"mode":"exclusive","end":"still held"})");
     CHECK(
         seen[2] ==
-        R"(e 2,"ts":5.000,"cat":"wait","id":2,"name":"7: waiting","args":{"mode":"exclusive","end":"still waiting"})");
+        R"(e 2,"ts":5.000,"cat":"wait","id":2,"name":"'7': waiting","args":{"mode":"exclusive","end":"still waiting"})");
 }
 
 TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it", "[tracing]")
@@ -255,25 +256,36 @@ TEST_CASE("tracing: recording allocates nothing", "[tracing]")
 
 TEST_CASE("tracing: a key is called by its text, whatever is in it", "[tracing]")
 {
-    CHECK(track_name<std::string>("") == "\"(empty)\"");
-    CHECK(track_name<std::string>("say \"hi\"\\\n\x01") == R"("say \"hi\"\\\u000a\u0001")");
-    CHECK(track_name<std::string>("gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x94\x92") ==
-          "\"gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x94\x92\"");
-    CHECK(track_name<std::string>("\xC3 \x80 \xC0\x80 \xED\xA0\x80 \xF5") ==
-          R"("\ufffd \ufffd \ufffd\ufffd \ufffd\ufffd\ufffd \ufffd")");
-    CHECK(track_name<std::string>("\xE2\x82") == R"("\ufffd\ufffd")");
-    CHECK(track_name<std::string>("\xE2\x82.") == R"("\ufffd\ufffd.")");
-    CHECK(track_name<std::string>("\xE0\x9F\xBF") == R"("\ufffd\ufffd\ufffd")");
-    CHECK(track_name<std::string>("\xF0\x8F\xBF\xBF") == R"("\ufffd\ufffd\ufffd\ufffd")");
-    CHECK(track_name<std::string>("\xF4\x90\x80\x80") == R"("\ufffd\ufffd\ufffd\ufffd")");
-    CHECK(track_name<std::string>("\xE0\xA0\x80\xED\x9F\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF") ==
-          "\"\xE0\xA0\x80\xED\x9F\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF\"");
-    CHECK(track_name(-12) == R"("-12")");
-    CHECK(track_name('x') == R"("x")");
-    CHECK(track_name(true) == R"("true")");
-    CHECK(track_name(std::numeric_limits<long long>::min()) == R"("-9223372036854775808")");
+    CHECK(track_name<std::string>("say \"hi\"") == R"("'say \"hi\"'")");
+    CHECK(track_name<std::string>("it's\\\n") == R"("'it\\'s\\\\\\x0a'")");
+    CHECK(track_name<std::string>("gr\xC3\xBC\xC3\x9F \xE2\x82\xAC") ==
+          "\"'gr\xC3\xBC\xC3\x9F \xE2\x82\xAC'\"");
+    CHECK(track_name(-12) == R"("'-12'")");
+    CHECK(track_name('x') == R"("'x'")");
+    CHECK(track_name(true) == R"("'true'")");
+    CHECK(track_name(std::numeric_limits<long long>::min()) == R"("'-9223372036854775808'")");
     const std::string exactly(32, 'k');
-    CHECK(track_name(exactly) == '"' + exactly + '"');
+    CHECK(track_name(exactly) == "\"'" + exactly + "'\"");
+}
+
+TEST_CASE("tracing: each key has a track of its own, whatever it is called", "[tracing]")
+{
+    traced_mux<std::string> mux;
+    mux.observer().start(100);
+    const std::string long_key(40, 'k');
+    const std::string cut = track_name(long_key);
+    for (const std::string& key :
+         {std::string{}, std::string{"(empty)"}, std::string{"the whole mux"},
+          std::string{"several keys"}, std::string{"''"}, long_key, cut.substr(1, cut.size() - 2)})
+        static_cast<void>(mux.try_lock(key));
+    static_cast<void>(mux.try_lock());
+    static_cast<void>(mux.try_lock_all("a", "b"));
+    journal names = events_of(mux, "M");
+    CHECK(names.size() == 10);
+    for (std::string& name : names)
+        name.erase(0, name.find("args"));
+    std::sort(names.begin(), names.end());
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
 }
 
 TEST_CASE("tracing: long keys are cut, and still told apart", "[tracing]")
@@ -281,8 +293,8 @@ TEST_CASE("tracing: long keys are cut, and still told apart", "[tracing]")
     const std::string one = track_name(std::string(40, 'k') + "1");
     const std::string two = track_name(std::string(40, 'k') + "2");
     CHECK(one != two);
-    CHECK(one.size() == 34);
-    CHECK(one.starts_with('"' + std::string(23, 'k') + '~'));
+    CHECK(one.size() == 36);
+    CHECK(one.starts_with("\"'" + std::string(23, 'k') + "'~"));
     CHECK(one == track_name(std::string(40, 'k') + "1"));
 }
 

@@ -21,6 +21,8 @@ enum class trace_kind : unsigned char { wait, leave, grant, downgrade, release }
 /// What a tracing observer writes down under the internal locks: no pointer in it is followed later.
 struct trace_event {
     static constexpr std::size_t room = 32;
+    static constexpr std::size_t kept = room - 9; // of a text that is cut: a hash follows
+    static constexpr unsigned char cut = 254;
     static constexpr unsigned char unsaid = 255;
 
     clock::time_point at{};
@@ -30,7 +32,7 @@ struct trace_event {
     trace_kind kind{};
     lock_mode mode{};
     bool set = false; // several keys, or a list of one
-    unsigned char length = 0; // of the text; or `unsaid`
+    unsigned char length = 0; // of the text; or `cut` or `unsaid`
     std::array<char, room> text{};
 
     /// What the key is called. One that is too long is cut, and told from its like by a hash.
@@ -41,9 +43,10 @@ struct trace_event {
             return;
         constexpr std::string_view digits = "0123456789abcdef";
         auto hash = std::hash<std::string_view>{}(name);
-        for (std::size_t i = room - 8; i != room; ++i, hash >>= 4)
+        length = cut;
+        text[kept] = '~';
+        for (std::size_t i = kept + 1; i != room; ++i, hash >>= 4)
             text[i] = digits[hash & 15];
-        text[room - 9] = '~';
     }
 
     /// The same by the key itself, if it has a text. Allocates nothing.

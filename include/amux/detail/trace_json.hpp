@@ -2,10 +2,10 @@
 #pragma once
 
 #include <amux/clock.hpp>
+#include <amux/detail/quoted.hpp>
 #include <amux/detail/trace_event.hpp>
 #include <amux/lock_mode.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,53 +15,6 @@
 
 namespace amux::detail {
 
-/// How many bytes of valid UTF-8 begin here; 0: what stands here is none. (RFC 3629)
-constexpr std::size_t utf8_length(std::string_view text) noexcept
-{
-    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char first = byte(0);
-    if (first < 0x80)
-        return 1;
-    const std::size_t length = first < 0xC2   ? 0
-                               : first < 0xE0 ? 2
-                               : first < 0xF0 ? 3
-                               : first < 0xF5 ? 4
-                                              : 0;
-    if (length == 0 || text.size() < length)
-        return 0;
-    // Nothing longer than need be, no half of a UTF-16 pair, nothing beyond U+10FFFF.
-    const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    if (byte(1) < least || byte(1) > most)
-        return 0;
-    for (std::size_t i = 2; i != length; ++i) {
-        if ((byte(i) & 0xC0) != 0x80)
-            return 0;
-    }
-    return length;
-}
-
-/// Appends `text` as a string of JSON; bytes that are no UTF-8 become U+FFFD.
-inline void append_json(std::string& out, std::string_view text)
-{
-    constexpr std::string_view digits = "0123456789abcdef";
-    out += '"';
-    while (!text.empty()) {
-        const std::size_t length = utf8_length(text);
-        const char c = text.front();
-        if (length == 0)
-            out += "\\ufffd";
-        else if (c == '"' || c == '\\')
-            (out += '\\') += c;
-        else if (static_cast<unsigned char>(c) < 0x20)
-            ((out += "\\u00") += digits[static_cast<unsigned char>(c) >> 4]) += digits[c & 15];
-        else
-            out += text.substr(0, length);
-        text.remove_prefix((std::max)(length, std::size_t{1}));
-    }
-    out += '"';
-}
-
 /// Makes of events, in the order in which they were recorded, the trace events of Chrome.
 ///
 /// A key, and the whole mux, is a track on which exclusive holds lie, and a counter of those who share it. Waits may
@@ -70,7 +23,7 @@ class trace_json {
 public:
     trace_json(std::string_view mux_name, clock::time_point begin) : begin_{begin}
     {
-        name_track("process_name", 1, mux_name);
+        name_track("process_name", 1, printable(mux_name));
     }
 
     void add(const trace_event& e)
@@ -125,7 +78,7 @@ private:
         lock_mode mode;
     };
 
-    /// What it is about, for people.
+    /// What it is about, for people. A key stands in quotes: what it is called, nothing else is.
     std::string name_of(const trace_event& e)
     {
         if (e.set)
@@ -135,15 +88,16 @@ private:
         if (e.length == trace_event::unsaid)
             return "key #" +
                    std::to_string(unsaid_.try_emplace(e.thing, unsaid_.size() + 1).first->second);
-        const std::string_view text{e.text.data(), e.length};
-        return text.empty() ? "(empty)" : std::string{text};
+        const std::string_view text{e.text.data(), e.text.size()};
+        if (e.length == trace_event::cut)
+            return quoted(text.substr(0, trace_event::kept)).append(text.substr(trace_event::kept));
+        return quoted(text.substr(0, e.length));
     }
 
     track& track_of(const trace_event& e)
     {
         std::string name = e.set ? "several keys" : name_of(e);
-        const char sort = e.set ? 's' : e.keys == 0 ? 'w' : 'k';
-        const auto [at, is_new] = tracks_.try_emplace(sort + name);
+        const auto [at, is_new] = tracks_.try_emplace(name);
         track& t = at->second;
         if (is_new) {
             t.number = tracks_.size() + 1; // not that of the process, which viewers treat apart
@@ -214,10 +168,11 @@ private:
     void name_track(const char* what, std::size_t number, std::string_view name)
     {
         (event("M", number) += ",\"name\":\"") += what;
-        append_json(events_ += "\",\"args\":{\"name\":", name);
-        events_ += "}}";
+        ((events_ += "\",\"args\":{\"name\":") += json(name)) += "}}";
     }
 
+    /// As a string of JSON. Requires: it is printable.
+    static std::string json(std::string_view text) { return quoted(text, '"'); }
     static void append_time(std::string& out, const char* name, clock::duration d)
     {
         const auto ns = d.count();
@@ -237,7 +192,7 @@ private:
         t.sharers = sharers;
         std::string& out = event("C", t.number);
         append_time(out, ",\"ts\":", at - begin_);
-        append_json(out += ",\"name\":", t.name + ": shared by");
+        (out += ",\"name\":") += json(t.name + ": shared by");
         out += ",\"args\":{\"holders\":" + std::to_string(sharers) + "}}";
     }
     void spread(const char* category, const span& s, clock::time_point until, const char* how)
@@ -247,7 +202,7 @@ private:
             std::string& out = event(phase, s.track);
             append_time(out, ",\"ts\":", at - begin_);
             ((out += ",\"cat\":\"") += category) += "\",\"id\":" + id;
-            append_json(out += ",\"name\":", s.name);
+            (out += ",\"name\":") += json(s.name);
             (((out += ",\"args\":{\"mode\":\"") += to_string(s.mode)) += "\",\"end\":\"") += how;
             out += "\"}}";
         };
