@@ -170,6 +170,27 @@ TEST_CASE("asyncmux: trying, failing and looking a view up allocate nothing",
     CHECK(holder.owns_lock());
 }
 
+TEST_CASE("asyncmux: trying asks nobody who it is, and needs no memory to prevent reentrancy",
+          "[asyncmux][allocation]")
+{
+    asyncmux<> plain;
+    asyncmux<> mux{{.prevent_reentrancy = true}};
+    const std::string key = "key";
+    std::size_t before = allocations();
+    const auto other = plain.try_lock(key);
+    const std::size_t needed = allocations() - before;
+    before = allocations();
+    auto g = mux.try_lock(key);
+    CHECK(allocations() - before == needed);
+    CHECK(*g.key() == key);
+    g.downgrade();
+    CHECK(mux.try_lock_shared(key));
+    CHECK_FALSE(mux.try_lock(key));
+    CHECK_FALSE(mux.try_lock());
+    g.unlock();
+    CHECK(mux.try_lock());
+}
+
 TEST_CASE("asyncmux: an idle mux owns no memory and is small", "[asyncmux][allocation]")
 {
     const std::size_t before = allocations();

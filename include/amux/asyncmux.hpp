@@ -386,7 +386,7 @@ private:
     guard attempt(Keys keys, lock_mode mode)
     {
         if constexpr (requires { Keys::is_one_key; }) {
-            if (!body_.extra) [[likely]] {
+            if (!body_.records()) [[likely]] { // of reentrancy it is not asked
                 if (auto* const e = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode))
                     return guard{body_, *e, mode};
                 return not_now();
