@@ -22,6 +22,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 using namespace std::chrono_literals;
 using support::request;
@@ -154,6 +155,23 @@ TEST_CASE("counting: closed, destroyed and timed out are waits given up", "[coun
     mux.close();
     CHECK(mux.observer().counts().waits_given_up == 3);
     CHECK(mux.observer().counts().waiting() == 0);
+}
+
+TEST_CASE("counting: an empty set of keys is granted, and given back at once", "[counting]")
+{
+    counted_mux<amux::multi_threaded> mux;
+    request whole{mux.lock()};
+    const std::vector<std::string> none;
+    request awaited{mux.lock_all(none)};
+    auto tried = mux.try_lock_all_shared(none);
+    CHECK(mux.observer().counts().grants_at_once == 3);
+    CHECK(mux.observer().counts().releases == 2);
+    CHECK(mux.observer().counts().held() == 1);
+    awaited.unlock();
+    tried.unlock();
+    whole.unlock();
+    CHECK(mux.observer().counts().releases == 3);
+    CHECK(mux.observer().counts().held() == 0);
 }
 
 TEST_CASE("counting: the observer that was there before is told as well", "[counting]")

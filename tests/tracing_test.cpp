@@ -19,6 +19,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 using namespace std::chrono_literals;
 using support::journal;
@@ -185,6 +186,17 @@ TEST_CASE("tracing: a list of one key is a list, though locked as that key", "[t
             R"(e 2,"ts":1000.000,"cat":"hold","id":1,"name":"1 key","args":{"mode":"exclusive","end":"released"})",
             R"(e 3,"ts":1000.000,"cat":"wait","id":2,"name":"'a': waiting","args":{"mode":"exclusive","end":"granted"})",
             R"(X 3,"ts":1000.000,"dur":0.000,"cat":"hold","name":"exclusive","args":{"end":"released"})"});
+}
+
+TEST_CASE("tracing: of an empty set of keys there is nothing to draw", "[tracing]")
+{
+    traced_mux<int> mux;
+    mux.observer().start(2);
+    request none{mux.lock_all(std::vector<int>{})};
+    request key{mux.lock(7)};
+    key.unlock();
+    CHECK(mux.observer().dropped() == 0);
+    CHECK(events_of(mux, "MXbe").size() == 3);
 }
 
 TEST_CASE("tracing: what goes on yet is drawn until now", "[tracing]")

@@ -13,7 +13,8 @@
 
 namespace amux {
 
-/// What a mux has done since it was made. A set of keys counts as one lock; so does the whole mux.
+/// What a mux has done since it was made. A set of keys counts as one lock; so does the whole mux. An empty set holds
+/// nothing: it counts as granted, and as given back at once.
 struct mux_counts {
     /// Locks that were to be had when they were asked for; those by `try_lock` too.
     std::uint64_t grants_at_once = 0;

@@ -18,13 +18,14 @@ struct lock_observation {
     /// A `const Key*`, the same while the key is held or waited for; null for the whole mux and for several keys, also for
     /// a list of one.
     const void* key;
-    /// How many; 0 for the whole mux. Of an empty set no observer is told.
+    /// How many; 0 for the whole mux, and for an empty set. That holds nothing: its release is told right after its
+    /// grant, both without an internal lock.
     std::size_t keys;
     /// How it is asked for, or held.
     lock_mode mode;
     /// It is for the whole mux.
     bool whole;
-    /// Where `key` is null: the same from the wait or the grant to the release; else null.
+    /// Where `key` is null: the same from the wait or the grant to the release; else, and for an empty set, null.
     const void* set;
     /// Of an observer with a type `note`: one that lives in the request while it waits. Null for one that did not wait.
     void* note;

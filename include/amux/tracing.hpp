@@ -118,6 +118,8 @@ struct tracing : Threading {
         [[gnu::noinline]] static void record(buffer& b, kind what,
                                              const lock_observation& o) noexcept
         {
+            if (o.keys == 0 && !o.whole)
+                return; // there is nothing to draw
             const std::size_t n = b.next.fetch_add(1, std::memory_order_relaxed);
             if (n >= b.size)
                 return;

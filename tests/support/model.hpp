@@ -476,9 +476,12 @@ private:
     void watch(char what, const request& r)
     {
         const wanted w = r.asked.wants();
-        if (!w.whole && w.keys == 0)
-            return; // nothing is taken
         seen s{what, r.mode, w.whole, 0, -1};
+        if (!w.whole && w.keys == 0) { // nothing is taken: it is over at once
+            if (what == 'g')
+                observed_.insert(observed_.end(), {s, {'r', r.mode, false, 0, -1}});
+            return;
+        }
         for (int k = 0; k < most_keys; ++k) {
             if (w.keys >> k & 1) {
                 ++s.keys;

@@ -137,6 +137,14 @@ public:
     /// Requires: its `mode` says so already.
     void downgrade(block& b) noexcept;
 
+    /// A lock on no keys at all. Nothing has to be freed, so for the observer it is over at once.
+    void grant_nothing(lock_mode mode) noexcept
+    {
+        const lock_observation o{nullptr, nullptr, 0, mode, false, nullptr, nullptr};
+        observer_.on_grant(o);
+        observer_.on_release(o);
+    }
+
     /// Ends the wait, if it still waits, for this reason.
     void give_up(waiter& w, request_state reason) noexcept;
     /// The frame of `w`, which has arrived, is destroyed before it was resumed.

@@ -42,7 +42,9 @@ public:
     {}
     mux_guard(Body& body, lock_mode mode) noexcept
         : body_{&body}, target_{is_block | bits(mode)}, self_{this}
-    {}
+    {
+        body.grant_nothing(mode);
+    }
 
     mux_guard(mux_guard&& other) noexcept : body_{other.body_}, target_{other.target_}, self_{this}
     {
