@@ -217,7 +217,7 @@ int read_number(const std::filesystem::path& file)
 
 // [count]
 /// Reads, waits, writes: only a lock makes that safe between processes.
-amux::task<> count_up(amux::distributed_lock<file_backend>& locks, amux::event_loop& loop,
+amux::task<> count_up(amux::distributed_lock<file_backend&>& locks, amux::event_loop& loop,
                       std::filesystem::path file)
 {
     for (int i = 0; i != 20; ++i) {
@@ -233,10 +233,14 @@ amux::task<> count_up(amux::distributed_lock<file_backend>& locks, amux::event_l
 {
     int result = 1;
     try {
-        amux::event_loop loop;
-        amux::distributed_lock locks{file_backend{directory, loop}, loop, {.poll_interval = 4ms}};
+        // [lifetime]
+        amux::event_loop loop; // goes last: the store and the lock refer to it
+        file_backend store{directory, loop}; // an lvalue: it does not go before its lock
+        amux::distributed_lock locks{store, loop, {.poll_interval = 4ms}};
         loop.block_on(count_up(locks, loop, directory / "counter"));
-        result = 0;
+        const bool answered = loop.block_on(locks.drain(1s)); // nothing asks the store any more
+        // [/lifetime]
+        result = answered ? 0 : 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s\n", e.what());
     }

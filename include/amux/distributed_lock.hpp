@@ -253,7 +253,7 @@ public:
     }
 
     /// Takes no new calls from now on, ends those that wait (`lock_closed_error`), and waits for the requests that are
-    /// outstanding; a lease that is held is none.
+    /// outstanding; a lease that is held is none, nor is what a `redlock` still undoes at single nodes.
     ///
     /// Returns: false when they were not all answered within `timeout`; each is then given up, and named to `on_error`.
     /// Afterwards the lock may be destroyed, once its handles are.
