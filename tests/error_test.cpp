@@ -11,9 +11,9 @@
 #include <type_traits>
 
 using amux::lock_mode;
+using amux::detail::in_quotes;
 using amux::detail::key_text;
 using amux::detail::lock_message;
-using amux::detail::quoted;
 
 namespace {
 
@@ -75,11 +75,11 @@ TEST_CASE("error: whatever a key is, a message about it is one line that names o
     CHECK(lock_message("no", "", "a\nb") == "amux: no (key 'a\\x0ab')");
     CHECK(lock_message("no", "x\r", "a') (key 'b") ==
           "amux: no (mux 'x\\x0d', key 'a\\') (key \\'b')");
-    CHECK(quoted("\x1B[2J\t\x7F\x1F ~") == "'\\x1b[2J\\x09\\x7f\\x1f ~'");
-    CHECK(quoted("\\n") == "'\\\\n'");
-    CHECK(quoted(std::string_view{"a\0b", 3}) == "'a\\x00b'");
-    CHECK(quoted("") == "''");
-    CHECK(quoted("say \"hi\"") == "'say \"hi\"'");
+    CHECK(in_quotes("\x1B[2J\t\x7F\x1F ~") == "'\\x1b[2J\\x09\\x7f\\x1f ~'");
+    CHECK(in_quotes("\\n") == "'\\\\n'");
+    CHECK(in_quotes(std::string_view{"a\0b", 3}) == "'a\\x00b'");
+    CHECK(in_quotes("") == "''");
+    CHECK(in_quotes("say \"hi\"") == "'say \"hi\"'");
 }
 
 TEST_CASE("error: UTF-8 that can be read stays as it is in a message", "[error]")
@@ -89,7 +89,7 @@ TEST_CASE("error: UTF-8 that can be read stays as it is in a message", "[error]"
                  "\xE0\xA0\x80", "\xE1\x80\x80", "\xED\x9F\xBF", "\xEF\xBF\xBD", "\xF0\x90\x80\x80",
                  "\xF1\x80\x80\x80", "\xF4\x8F\xBF\xBF", "\xE2\x80\xA7", "\xE2\x80\xAF",
                  "\xE2\x81\xA5", "\xE2\x81\xAA", "\xE3\x80\xA8", "\xE2\x82\xA8");
-    CHECK(quoted(fine) == "'" + std::string{fine} + "'");
+    CHECK(in_quotes(fine) == "'" + std::string{fine} + "'");
 }
 
 TEST_CASE("error: what is no UTF-8, or cannot be seen, is shown by its bytes in a message",
@@ -106,8 +106,8 @@ TEST_CASE("error: what is no UTF-8, or cannot be seen, is shown by its bytes in 
         const auto byte = static_cast<unsigned char>(c);
         ((bytes += "\\x") += digits[byte / 16]) += digits[byte % 16];
     }
-    CHECK(quoted(odd) == "'" + bytes + "'");
-    CHECK(quoted(std::string{odd} + ".") == "'" + bytes + ".'");
+    CHECK(in_quotes(odd) == "'" + bytes + "'");
+    CHECK(in_quotes(std::string{odd} + ".") == "'" + bytes + ".'");
 }
 
 TEST_CASE("error: a key is named when it is text or an integer", "[error]")

@@ -8,7 +8,7 @@
 #include <amux/detail/intrusive_hash.hpp>
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/lock_records.hpp>
-#include <amux/detail/quoted.hpp>
+#include <amux/detail/in_quotes.hpp>
 #include <amux/detail/request_record.hpp>
 #include <amux/detail/spin_lock.hpp>
 #include <amux/error.hpp>
@@ -359,7 +359,7 @@ inline std::string deadlock_error::in_words(const std::vector<deadlock_step>& cy
         text += first ? " asks for " : " waits for ";
         text.append(s.lock).append(" (").append(to_string(s.mode));
         if (!s.mux.empty())
-            text.append(", mux ").append(detail::quoted(s.mux));
+            text.append(", mux ").append(detail::in_quotes(s.mux));
         text.append(")").append(detail::place_text(s.where)).append(", which ");
         text.append(context(s.other)).append(s.holds ? " holds" : " asked for before");
         text.append(detail::place_text(s.other_where));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <amux/detail/quoted.hpp>
+#include <amux/detail/in_quotes.hpp>
 #include <amux/lock_mode.hpp>
 
 #include <chrono>
@@ -184,9 +184,9 @@ std::string key_text(const K& key)
 inline std::string lock_message(std::string_view what, std::string_view mux_name,
                                 std::string_view key)
 {
-    std::string about = mux_name.empty() ? "" : "mux " + quoted(mux_name);
+    std::string about = mux_name.empty() ? "" : "mux " + in_quotes(mux_name);
     if (!key.empty())
-        about += (about.empty() ? "key " : ", key ") + quoted(key);
+        about += (about.empty() ? "key " : ", key ") + in_quotes(key);
     return "amux: " + std::string{what} + (about.empty() ? "" : " (" + about + ")");
 }
 

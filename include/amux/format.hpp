@@ -6,7 +6,7 @@
 
 #include <amux/asyncmux.hpp>
 #include <amux/clock.hpp>
-#include <amux/detail/quoted.hpp>
+#include <amux/detail/in_quotes.hpp>
 #include <amux/error.hpp>
 #include <amux/lock_mode.hpp>
 #include <amux/snapshot.hpp>
@@ -26,7 +26,7 @@ template <class Key>
 void append_key(std::string& out, const Key& key)
 {
     if constexpr (fmt::is_formattable<Key>::value)
-        out += quoted(fmt::format("{}", key));
+        out += in_quotes(fmt::format("{}", key));
     else
         out += "(key)";
 }
@@ -133,7 +133,7 @@ struct fmt::formatter<amux::mux_snapshot<Key>> : fmt::formatter<std::string_view
     template <class Context>
     auto format(const amux::mux_snapshot<Key>& mux, Context& context) const
     {
-        std::string text = fmt::format("mux {}{}, whole: ", amux::detail::quoted(mux.name),
+        std::string text = fmt::format("mux {}{}, whole: ", amux::detail::in_quotes(mux.name),
                                        mux.closed ? ", closed" : "");
         amux::detail::append_counts(text, mux.whole);
         for (const auto& key : mux.keys)

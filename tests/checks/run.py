@@ -54,8 +54,9 @@ def headers_check():
         return f"headers: {name}, {compiler}", [] if code == 0 else [output]
     jobs = [(compiler, f"{name} alone", f"#include <{name}>\n" * 2)
             for compiler in ("g++", "clang++-14", "clang++-19") for name in usable()]
-    # What others' headers make of these macros is their affair, so those come before.
-    foreign = sorted({name for header in usable() for name in re.findall(
+    # What others' headers make of these macros is their affair, so those come before; and the whole standard library,
+    # whose names are found for its types: `quoted(key)` is ours only until somebody includes <iomanip>.
+    foreign = ["bits/stdc++.h"] + sorted({name for header in usable() for name in re.findall(
         r"^#include <(?!amux/)([^>]+)>$", (INCLUDE / header).read_text(), re.M)})
     standard = [f"#if __has_include(<{name}>)\n#include <{name}>\n#endif" for name in foreign]
     jobs.append(("g++", "all, after the macros min and max of <windows.h>", "\n".join(

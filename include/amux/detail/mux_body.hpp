@@ -91,7 +91,7 @@ private:
         for (const auto& p : b) {
             const std::string key = key_text(Core::entry_of(p).key);
             text += text.empty() ? "" : ", ";
-            text += key.empty() ? "(a key)" : quoted(key);
+            text += key.empty() ? "(a key)" : in_quotes(key);
         }
         return text;
     }

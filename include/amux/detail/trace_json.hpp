@@ -2,7 +2,7 @@
 #pragma once
 
 #include <amux/clock.hpp>
-#include <amux/detail/quoted.hpp>
+#include <amux/detail/in_quotes.hpp>
 #include <amux/detail/trace_event.hpp>
 #include <amux/lock_mode.hpp>
 
@@ -90,8 +90,9 @@ private:
                    std::to_string(unsaid_.try_emplace(e.thing, unsaid_.size() + 1).first->second);
         const std::string_view text{e.text.data(), e.text.size()};
         if (e.length == trace_event::cut)
-            return quoted(text.substr(0, trace_event::kept)).append(text.substr(trace_event::kept));
-        return quoted(text.substr(0, e.length));
+            return in_quotes(text.substr(0, trace_event::kept))
+                .append(text.substr(trace_event::kept));
+        return in_quotes(text.substr(0, e.length));
     }
 
     track& track_of(const trace_event& e)
@@ -172,7 +173,7 @@ private:
     }
 
     /// As a string of JSON. Requires: it is printable.
-    static std::string json(std::string_view text) { return quoted(text, '"'); }
+    static std::string json(std::string_view text) { return in_quotes(text, '"'); }
     static void append_time(std::string& out, const char* name, clock::duration d)
     {
         const auto ns = d.count();

@@ -56,7 +56,7 @@ inline std::string printable(std::string_view text, char quote = '\\')
 }
 
 /// How every message names a key: no key begins a line of a log, commands a terminal, or looks as if it ended sooner.
-inline std::string quoted(std::string_view text, char quote = '\'')
+inline std::string in_quotes(std::string_view text, char quote = '\'')
 {
     return quote + printable(text, quote) + quote;
 }
