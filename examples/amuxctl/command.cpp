@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "command.hpp"
 
+#include "processes.hpp"
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
@@ -111,8 +114,8 @@ void terminal::restore_mode() const
 }
 
 command::command(const request& r, const note& granted, const bond& b, const signals& s,
-                 const terminal& t)
-    : front_{getpid()}
+                 const terminal& t, const std::vector<pid_t>& others)
+    : front_{getpid()}, others_{others}
 {
     const bool in_front = t.ours();
     id_ = fork();
@@ -141,6 +144,8 @@ void command::begin(const request& r, const note& granted, const bond& b, const 
         t.give_to(self);
     setenv("AMUX_KEY", r.key.c_str(), 1);
     setenv("AMUX_TOKEN", granted.token, 1);
+    const char* const outer = std::getenv("AMUX_TOKENS");
+    setenv("AMUX_TOKENS", ((outer ? outer + std::string{" "} : "") + granted.token).c_str(), 1);
     if (granted.yes)
         setenv("AMUX_FENCE", std::to_string(granted.fence).c_str(), 1);
     else
@@ -180,36 +185,34 @@ std::optional<outcome> command::ended() const
     return outcome{128 + info.si_status, info.si_status};
 }
 
-void command::bury_orphans(pid_t except) const
+void command::bury_orphans() const
 {
-    for (;;) {
-        siginfo_t info{};
-        const bool is = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-        // One of those two hides the others behind it; then all is about to end anyway, and `rest` looks at each.
-        if (!is || info.si_pid == 0 || info.si_pid == id_ || info.si_pid == except)
-            return;
-        waitpid(info.si_pid, nullptr, 0);
+    for (const pid_t id : children_of(front_)) {
+        if (id != id_ && std::find(others_.begin(), others_.end(), id) == others_.end())
+            waitpid(id, nullptr, WNOHANG);
     }
 }
 
-std::vector<process> command::rest(pid_t except) const
+bool command::is_over() const
 {
-    for (const process& p : all_processes()) {
-        if (p.parent == front_ && p.ended && p.id != except && p.id != id_)
-            waitpid(p.id, nullptr, WNOHANG);
-    }
-    return running_below(front_, except);
+    return none_below(front_, others_);
 }
 
-void command::send_to_all(int signal, pid_t except) const
+void command::end_all() const
 {
-    send(signal);
-    for (const process& p : rest(except)) {
+    send(SIGTERM);
+    for (const process& p : running_below(front_, others_)) {
         if (p.group == id_)
             continue; // told already
-        kill(p.id, signal);
+        kill(p.id, SIGTERM);
         kill(p.id, SIGCONT);
     }
+}
+
+void command::kill_all() const
+{
+    send(SIGKILL);
+    kill_below(front_, others_);
 }
 
 void command::bury()

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "bond.hpp"
-#include "processes.hpp"
 #include "wake.hpp"
 #include "words.hpp"
 
@@ -79,9 +78,10 @@ struct outcome {
 class command {
 public:
     /// Starts it, in a group of its own, which gets the terminal if we have it. It does not begin when it is too late, or we
-    /// have ended. Throws: `std::system_error` when there is no process to be had.
+    /// have ended. `others` are our children that have nothing to do with it.
+    /// Throws: `std::system_error` when there is no process to be had.
     command(const request& r, const note& granted, const bond& b, const signals& s,
-            const terminal& t);
+            const terminal& t, const std::vector<pid_t>& others);
     command(const command&) = delete;
     command& operator=(const command&) = delete;
 
@@ -93,12 +93,14 @@ public:
     /// None while it runs. It stays a zombie, so that nothing else gets its number.
     std::optional<outcome> ended() const;
 
-    /// Buries what has fallen to us and has died. Not the command, and not `except`.
-    void bury_orphans(pid_t except) const;
-    /// What runs of it and of what it has started. But not `except`. Buries those who have lost their parents and died.
-    std::vector<process> rest(pid_t except) const;
-    /// To all of that.
-    void send_to_all(int signal, pid_t except) const;
+    /// Buries what has fallen to us and has died. Not the command itself.
+    void bury_orphans() const;
+    /// Whether nothing runs of it and of what it has started, wherever that has gone.
+    bool is_over() const;
+    /// SIGTERM to all of that, as far as one look finds it.
+    void end_all() const;
+    /// SIGKILL, until it is over or a tenth of a second has passed.
+    void kill_all() const;
 
     void bury();
 
@@ -107,6 +109,7 @@ private:
                             const terminal& t, bool in_front) const;
 
     pid_t front_;
+    std::vector<pid_t> others_;
     pid_t id_;
 };
 

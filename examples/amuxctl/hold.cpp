@@ -19,6 +19,8 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -63,6 +65,8 @@ class front {
 public:
     explicit front(const request& r) : r_{r}, times_{r.times()}, say_{r}
     {
+        require_proc();
+        others_ = children_of(getpid()); // a shell that has become us by `exec` may have some
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
 
@@ -72,7 +76,7 @@ public:
         if (const auto code = wait_for_lease())
             return finish(*code);
         try {
-            command_.emplace(r_, granted_, bond_, signals_, terminal_);
+            command_.emplace(r_, granted_, bond_, signals_, terminal_, others_);
         } catch (const std::system_error& e) {
             say_.error("failed", e.what());
             give_back();
@@ -94,6 +98,7 @@ private:
         if (keeper_ < 0)
             throw std::system_error{errno, std::generic_category(), "no process for the keeper"};
         if (keeper_ != 0) {
+            others_.push_back(keeper_);
             bond_.be_front();
             return;
         }
@@ -105,7 +110,7 @@ private:
         sigprocmask(SIG_SETMASK, &all, nullptr);
         bond_.be_keeper();
         close_descriptors([this](int fd) { return fd != bond_.fd(); });
-        keep(r_, bond_);
+        keep(r_, bond_, others_);
     }
 
     /// None when there is a lease, else the exit code.
@@ -199,7 +204,7 @@ private:
         const time_point now = amux::clock::now();
         if (!outcome_)
             outcome_ = command_->ended();
-        if (outcome_ && command_->rest(keeper_).empty())
+        if (outcome_ && command_->is_over())
             return true;
         if (!told_)
             look_for_an_end(now);
@@ -207,6 +212,7 @@ private:
             insist(now);
         else
             due_ = times_.term_due(bond_.until());
+        tell_loss();
         return false;
     }
 
@@ -227,15 +233,21 @@ private:
     void lose(const std::string& why)
     {
         if (!lost_)
-            say_.error("lost", outcome_ ? why : why + "; the command is ended");
+            why_lost_ = outcome_ ? why : why + "; the command is ended";
         lost_ = true;
+    }
+    /// After the deed.
+    void tell_loss()
+    {
+        if (!why_lost_.empty())
+            say_.error("lost", std::exchange(why_lost_, {}));
     }
 
     void take_signals()
     {
         while (const int s = signals_.take()) {
             if (s == SIGCHLD)
-                command_->bury_orphans(keeper_);
+                command_->bury_orphans();
             else if (s == SIGCONT)
                 resume();
             else if (!outcome_)
@@ -269,10 +281,10 @@ private:
             lose("the lease could not be renewed in time");
         if (!lost_ && !outcome_)
             return;
+        told_ = now;
+        command_->end_all();
         if (!lost_)
             say_.warning("left", "the command has left something running, which is ended");
-        told_ = now;
-        command_->send_to_all(SIGTERM, keeper_);
     }
 
     /// SIGKILL, when it is due, to all that runs; and again, until nothing does.
@@ -281,7 +293,7 @@ private:
         due_ = times_.kill_due(*told_, bond_.until());
         if (now < due_)
             return;
-        command_->send_to_all(SIGKILL, keeper_);
+        command_->kill_all();
         due_ = now + look_again;
     }
 
@@ -293,6 +305,7 @@ private:
             terminal_.restore_mode();
         const int trouble = bond_.shared().trouble;
         const bool ours = give_back();
+        command_->bury_orphans();
         command_->bury();
         if (trouble == ETIME)
             lose("too late to begin");
@@ -360,6 +373,7 @@ private:
     int finish(int code)
     {
         end_keeper();
+        tell_loss();
         return code;
     }
 
@@ -373,12 +387,15 @@ private:
     bond bond_;
     alarm_clock alarm_;
     pid_t keeper_ = 0;
+    std::vector<pid_t>
+        others_; // our children that are not the command's: the keeper, and what the caller had
     time_point cancelled_at_{};
     note granted_;
     std::optional<command> command_;
     std::optional<outcome> outcome_; // the command itself has ended
     std::optional<time_point> told_; // when it was sent SIGTERM by us
     bool lost_ = false;
+    std::string why_lost_; // not yet told
     std::string last_trouble_;
     time_point quiet_until_{}; // of it
     time_point due_{}; // the next look at the clock

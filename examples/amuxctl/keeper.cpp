@@ -20,6 +20,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -73,12 +74,15 @@ private:
 
 class keeper {
 public:
-    keeper(const request& r, bond& to_front)
+    keeper(const request& r, bond& to_front, std::vector<pid_t> others)
         : r_{r},
           front_{to_front},
+          others_{std::move(others)},
           times_{r.times()},
           locks_{amux::make_redis_lock(url_for(r), thread_.loop(), {}, hooks())}
-    {}
+    {
+        others_.push_back(getpid());
+    }
 
     void run()
     {
@@ -131,7 +135,7 @@ private:
         } catch (const amux::lock_cancelled_error& e) {
             return refuse(exit_code::failed, e.what());
         } catch (const amux::lock_wait_timeout_error& e) {
-            return refuse(exit_code::busy, e.what()); // or the store: the front asks who has it
+            return refuse(e.store_in_trouble() ? exit_code::store : exit_code::busy, e.what());
         } catch (const std::exception& e) {
             return refuse(exit_code::store, e.what());
         }
@@ -215,9 +219,9 @@ private:
         if (now < due_)
             return;
         strike_group(SIGKILL);
-        // Not below whoever is the parent now: when the front is gone that is init.
-        for (const process& p : running_below(front_.shared().front, getpid()))
-            kill(p.id, SIGKILL);
+        const pid_t front = front_.shared().front;
+        if (getppid() == front) // else its number may be somebody else's
+            kill_below(front, others_);
         due_ = now + 200ms; // again, for what it has just started
     }
 
@@ -232,14 +236,6 @@ private:
         kill(-group, signal);
         kill(-group, SIGCONT);
     }
-    static void strike(const std::vector<pid_t>& all, int signal)
-    {
-        for (const pid_t id : all) {
-            kill(id, signal);
-            kill(id, SIGCONT);
-        }
-    }
-
     /// The front is gone; the command itself went with it. What it has started is told, and, if need be, killed: the
     /// group, then what has the token in its environment. All the while the lease is renewed.
     void end_command()
@@ -247,20 +243,35 @@ private:
         pid_t group = 0;
         if (front_.shared().command.compare_exchange_strong(group, page::none_any_more))
             return;
+        if (getpgid(group) == group) // it has changed its user, so the kernel let it live
+            kill(group, SIGKILL);
         strike_group(SIGTERM);
-        until_none([group] { return running_in_group(group); });
-        const auto marked = [this] { return running_with("AMUX_TOKEN=" + lease_->token()); };
-        strike(marked(), SIGTERM);
-        until_none(marked);
+        until_none([this, group](bool kill) {
+            if (kill)
+                strike_group(SIGKILL);
+            return !running_in_group(group).empty();
+        });
+        strike_marked(SIGTERM);
+        strike_marked(SIGCONT);
+        until_none([this](bool kill) { return strike_marked(kill ? SIGKILL : 0); });
     }
+    bool strike_marked(int signal) const
+    {
+        return !running_with("AMUX_TOKENS", lease_->token(), signal).empty();
+    }
+    /// `look(kill)` says whether it sees any. Whom one look has overlooked because it came meanwhile, the next one sees: they
+    /// are repeated until nothing has come meanwhile; on a machine where something always does, for a while.
     template <class Look>
     void until_none(Look look)
     {
         const time_point told = amux::clock::now();
-        for (auto left = look(); !left.empty(); left = look()) {
-            if (amux::clock::now() >= times_.kill_due(told, front_.until()))
-                strike(left, SIGKILL);
-            std::this_thread::sleep_for(20ms);
+        for (int seen_none = 0; seen_none != 20;) {
+            const auto begun = begun_so_far();
+            const bool any = look(amux::clock::now() >= times_.kill_due(told, front_.until()));
+            if (!any && begun_so_far() == begun)
+                return;
+            seen_none = any ? 0 : seen_none + 1;
+            std::this_thread::sleep_for(any ? 20ms : 1ms);
             publish();
         }
     }
@@ -286,6 +297,7 @@ private:
 
     const request& r_;
     bond& front_;
+    std::vector<pid_t> others_;
     const ending times_;
     wake changed_;
     alarm_clock alarm_;
@@ -301,10 +313,10 @@ private:
 
 } // namespace
 
-void keep(const request& r, bond& to_front)
+void keep(const request& r, bond& to_front, std::vector<pid_t> others)
 {
     try {
-        keeper{r, to_front}.run();
+        keeper{r, to_front, std::move(others)}.run();
     } catch (const std::invalid_argument& e) { // files of TLS, say
         to_front.send(note::kind::refused, e.what(), static_cast<int>(exit_code::usage));
     } catch (const std::exception& e) {
