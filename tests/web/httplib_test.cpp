@@ -19,6 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 using namespace std::chrono_literals;
 using amux::web_hold;
 using httplib::Request;
@@ -44,6 +48,20 @@ bool set_file(R& a)
     if constexpr (requires { a.set_file_content(__FILE__); })
         a.set_file_content(__FILE__, "text/plain");
     return requires { a.set_file_content(__FILE__); };
+}
+
+/// The ends of a connection: "the port of its client, the address that it came to"; "none" when it is none.
+std::string ends_of(int socket)
+{
+    sockaddr_in there{};
+    sockaddr_in here{};
+    socklen_t size = sizeof there;
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&there), &size) != 0 ||
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0)
+        return "none";
+    char address[INET_ADDRSTRLEN]{};
+    ::inet_ntop(AF_INET, &here.sin_addr, address, sizeof address);
+    return std::to_string(ntohs(there.sin_port)) + ", " + address;
 }
 
 /// A payments service whose handlers do what a test says.
@@ -144,6 +162,9 @@ public:
                                                                       web_hold&) { inner(r, a); }));
         server.Post("/chunks", amux::httplib_handler(wait, [this](const Request&, Response& a,
                                                                   web_hold&) { send_slowly(a); }));
+        server.Post("/ends", [](const Request& r, Response& a) {
+            a.set_content(ends_of(amux::detail::socket_of(r)), "text/plain");
+        });
         if (port_ == 0)
             port_ = server.bind_to_any_port(address);
         else
@@ -269,6 +290,20 @@ TEST_CASE("httplib: a client that hangs up while it waits leaves the line", "[we
 {
     service s;
     support::gone_while_it_waits(s);
+}
+
+TEST_CASE("httplib: each request finds its own connection", "[web][httplib]")
+{
+    service s;
+    service other{"127.0.0.2", s.port()};
+    http_client first{s.port(), "127.0.0.1", 0};
+    const std::string port = std::to_string(first.own_port());
+    CHECK(first.post("/ends", "7").body == port + ", 127.0.0.1");
+    http_client second{s.port(), "127.0.0.2", first.own_port()};
+    http_client third{s.port()};
+    CHECK(second.post("/ends", "7").body == port + ", 127.0.0.2");
+    CHECK(third.post("/ends", "7").body == std::to_string(third.own_port()) + ", 127.0.0.1");
+    CHECK(first.post("/ends", "7").body == port + ", 127.0.0.1");
 }
 
 TEST_CASE("httplib: a thread that has served other connections finds the one at hand",

@@ -178,6 +178,7 @@ void sent_in_chunks(Service& s)
     http_client c{s.port()};
     c.begin_post("/chunks", "slow");
     REQUIRE(soon([&] { return s.at_work == 1; }));
+    REQUIRE(s.store.size() == 1); // else the next one would wait for `go`
     CHECK(http_client{s.port()}.post("/once", "slow").status == 423);
     s.go = true;
     CHECK(c.reply().body == "part");
