@@ -13,6 +13,7 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -42,6 +44,32 @@ struct plain_observer {
 };
 struct observed : amux::multi_threaded {
     using observer = plain_observer;
+};
+
+/// Is told of those who leave, too.
+struct leaving_observer : plain_observer {
+    int left = 0;
+    void on_leave(const amux::lock_observation&) noexcept { ++left; }
+};
+struct observed_leaving : amux::multi_threaded {
+    using observer = leaving_observer;
+};
+
+/// Every other exchange fails, as if another thread had been quicker.
+struct contended : amux::single_threaded {
+    template <class T>
+    struct atomic : amux::detail::plain<T> {
+        using amux::detail::plain<T>::plain;
+        bool compare_exchange_weak(T& expected, T desired, std::memory_order order) noexcept
+        {
+            fails = !fails;
+            if (!fails)
+                return amux::detail::plain<T>::compare_exchange_weak(expected, desired, order);
+            expected = this->load();
+            return false;
+        }
+        bool fails = false;
+    };
 };
 
 /// Of the two coroutines, that is.
@@ -186,6 +214,39 @@ TEST_CASE("counting: the observer that was there before is told as well", "[coun
     b.unlock();
     CHECK(mux.observer().told == 6); // two waits, two grants, two releases
     CHECK(mux.observer().counts().waits_given_up == 1);
+
+    amux::asyncmux<std::string, amux::counting<observed_leaving>> other;
+    request held{other.lock("a")};
+    {
+        request given_up{other.lock("a")};
+    }
+    CHECK(other.observer().left == 1);
+}
+
+TEST_CASE("counting: no thread takes a longest wait from another", "[counting]")
+{
+    counted_mux<contended> mux;
+    request a{mux.lock("a")};
+    request b{mux.lock("a")};
+    virtual_clock::advance(3s);
+    a.unlock();
+    CHECK(mux.observer().counts().longest_wait == 3s);
+}
+
+TEST_CASE("counting: threads do not meet, and a mux stays small", "[counting]")
+{
+    std::vector<unsigned> numbers(2);
+    for (unsigned& number : numbers)
+        std::thread{[&number] {
+            number = amux::detail::thread_number();
+            if (amux::detail::thread_number() != number)
+                number = 0;
+        }}.join();
+    numbers.push_back(amux::detail::thread_number());
+    numbers.push_back(0);
+    CHECK(std::set<unsigned>(numbers.begin(), numbers.end()).size() == 4);
+    CHECK(sizeof(amux::counting<>::observer) == std::size_t{8} * 64);
+    CHECK(sizeof(amux::counting<amux::single_threaded>::observer) == 56);
 }
 
 TEST_CASE("counting: a mux counts from its first lock on", "[counting]")
@@ -205,6 +266,14 @@ TEST_CASE("counting: allocates nothing", "[counting]")
 {
     CHECK(allocations_of_a_wait<amux::asyncmux<int, amux::counting<>>>() ==
           allocations_of_a_wait<amux::asyncmux<int>>());
+}
+
+TEST_CASE("metrics: what has not counted is nothing", "[metrics]")
+{
+    for (const amux::metric& m : amux::mux_counts{}.metrics())
+        CHECK(m.value == 0);
+    for (const amux::metric& m : amux::lease_counts{}.metrics())
+        CHECK(m.value == 0);
 }
 
 TEST_CASE("metrics: an exporter gets names, types and seconds that Prometheus takes", "[metrics]")

@@ -6,8 +6,10 @@
 #include <amux/lease_counters.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -174,6 +176,27 @@ TEST_CASE("lease_counters: without memory, and before hooks that throw, all else
     CHECK(counters.counts().renewals == 1);
     CHECK(counters.counts().late_renewals == 0);
     CHECK(counters.counts().held() == 0);
+}
+
+TEST_CASE("lease_counters: of a lease that is over nothing is kept", "[lease][counters]")
+{
+    amux::manual_event_loop loop;
+    amux::lease_counters counters{loop};
+    const amux::lock_hooks hooks = counters.hooks();
+    const auto end = GENERATE(&amux::lock_hooks::on_release, &amux::lock_hooks::on_lost);
+    const auto one_lease = [&](int n) {
+        amux::lock_event e;
+        e.token = "a token that is longer than any small buffer of a string" + std::to_string(n);
+        e.ttl = 1s;
+        hooks.on_acquire(e);
+        (hooks.*end)(e);
+    };
+    one_lease(0);
+    const std::ptrdiff_t before = support::live_allocations();
+    for (int n = 1; n != 100; ++n)
+        one_lease(n);
+    CHECK(support::live_allocations() == before);
+    CHECK(counters.counts().acquired == 100);
 }
 
 TEST_CASE("lease_counters: an exporter gets each figure under its name", "[metrics]")

@@ -27,9 +27,7 @@ task<void> tell_when_held(Mux& mux, scheduler& loop, clock::duration limit, F te
         std::vector<std::uint64_t> seen;
         const auto now = mux.snapshot();
         for (const auto& r : now.requests) {
-            if (!r.granted)
-                continue;
-            if (r.held < limit) {
+            if (r.held < limit) { // who waits has held nothing yet
                 next = (std::min)(next, limit - r.held);
                 continue;
             }

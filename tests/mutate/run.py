@@ -73,6 +73,13 @@ LEASES = [*plain("distributed_lock_test", "faults/lease_doubt", "faults/lease_en
           *sanitized(ASAN, "faults/lease_end", "faults/lease_hooks", "faults/lease_corners",
                      "distributed_lock_calls_test", "stress/lease_stress"),
           *sanitized(TSAN, "stress/lease_stress")]
+RECORDS = [*plain("request_record_test", "deadlock_test", "random/deadlock_walk",
+                  "stress/deadlock_stress"),
+           *sanitized(ASAN, "request_record_test", "deadlock_test", "random/deadlock_walk"),
+           *sanitized(TSAN, "stress/deadlock_stress")]
+OBSERVERS = [*plain("random/observers_walk", "stress/observers_stress"),
+             *sanitized(ASAN, "random/observers_walk"),
+             *sanitized(TSAN, "stress/observers_stress")]
 
 # Which tests are to notice a change of a header: some of its own, then a group.
 HEADERS = {
@@ -90,6 +97,15 @@ HEADERS = {
     "lock_waiter": (["faults/cancellation"], MUX),
     "lock_operation": (["faults/guards"], MUX),
     "asyncmux": (["faults/guards"], MUX),
+    "deadlock_detector": (["deadlock_test"], RECORDS),
+    "request_record": (["deadlock_test"], RECORDS),
+    "lock_records": ([], RECORDS),
+    "long_holds": (["request_record_test"], []),
+    "counting": (["counting_test"], OBSERVERS),
+    "tracing": (["tracing_test"], OBSERVERS),
+    "trace_json": (["tracing_test"], OBSERVERS),
+    "trace_event": (["tracing_test"], OBSERVERS),
+    "in_quotes": (["error_test"], []),
     "timer_heap": (["random/timer_heap_random_test"], RUNTIME),
     "loop_base": (["event_loop_test", "manual_event_loop_test"], RUNTIME),
     "sleep": (["manual_event_loop_test"], RUNTIME),
@@ -113,6 +129,7 @@ HEADERS = {
     "loop_call": (["loop_call_test"], LEASES),
     "loop_gate": (["loop_call_test"], LEASES),
     "wake_point": ([], LEASES),
+    "lease_counters": (["lease_counters_test"], OBSERVERS),
     "memory_backend": (["memory_backend_test", "schedules/backend_schedules"], LEASES),
 }
 

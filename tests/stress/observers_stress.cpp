@@ -4,7 +4,10 @@
 
 #include <amux/asyncmux.hpp>
 #include <amux/counting.hpp>
+#include <amux/lease_counters.hpp>
+#include <amux/lock_hooks.hpp>
 #include <amux/loop_thread.hpp>
+#include <amux/manual_event_loop.hpp>
 #include <amux/sync_wait.hpp>
 #include <amux/task.hpp>
 #include <amux/task_group.hpp>
@@ -16,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -72,4 +76,31 @@ TEST_CASE("observers: are read while threads lock, and lose no count", "[stress]
     CHECK(c.held() + c.waiting() == 0);
     CHECK(c.longest_wait <= c.total_wait);
     CHECK(most_dropped <= 4 * locks); // a wait, a grant, a downgrade and a release of each
+}
+
+TEST_CASE("observers: leases of several loops are counted while somebody reads",
+          "[stress][observers]")
+{
+    const auto rounds = static_cast<std::uint64_t>(support::scaled(20'000));
+    const amux::manual_event_loop time;
+    amux::lease_counters counters{time};
+    const amux::lock_hooks hooks = counters.hooks();
+    const auto work = [&](const char* token) {
+        amux::lock_event e;
+        e.token = token;
+        for (std::uint64_t i = 0; i != rounds; ++i) {
+            hooks.on_acquire(e);
+            hooks.on_release(e);
+        }
+    };
+    std::thread one{work, "one"};
+    std::thread two{work, "two"};
+    bool halves = false;
+    for (int i = 0; i != 100; ++i)
+        halves = halves || counters.counts().held() > 2;
+    one.join();
+    two.join();
+    CHECK_FALSE(halves);
+    CHECK(counters.counts().acquired == 2 * rounds);
+    CHECK(counters.counts().held() == 0);
 }
