@@ -31,7 +31,7 @@ inline constexpr exit_row exit_table[] = {
     {exit_code::store, "120", "the server cannot be reached, refuses, or does not answer"},
     {exit_code::busy, "121", "somebody else has the key (--busy-code sets another number)"},
     {exit_code::lost, "122",
-     "the lease was lost, and the command stopped, or it had ended too late"},
+     "the lease was lost: the command was ended, or not begun, or had ended before that was known"},
     {exit_code::failed, "125", "amuxctl itself could not go on"},
     {exit_code::cannot_execute, "126", "the command was found, but cannot be executed"},
     {exit_code::not_found, "127", "there is no such command"},

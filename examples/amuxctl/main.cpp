@@ -2,7 +2,7 @@
 // amuxctl: leases in Redis for people, scripts and cron. docs/amuxctl.md says what it promises.
 #include "exit_code.hpp"
 #include "hold.hpp"
-#include "json.hpp"
+#include "report.hpp"
 #include "store.hpp"
 #include "words.hpp"
 
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace {
@@ -63,28 +64,36 @@ int run(request r)
     }
 }
 
-int say(exit_code code, const char* text)
+/// For each of those that are closed: else what is opened next would be taken for it. Reading and writing fails as before,
+/// and the command finds them closed.
+void fill_standard_streams()
 {
-    constexpr const char* front = "amux: ";
-    const bool twice = std::strncmp(text, front, std::strlen(front)) == 0;
-    std::fprintf(stderr, "amuxctl: %s\n",
-                 plain_text(text + (twice ? std::strlen(front) : 0)).c_str());
-    return static_cast<int>(code);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    }
 }
 
 } // namespace
 
 int main(int count, char** words)
 {
+    fill_standard_streams();
+    request r;
+    const auto say = [&](exit_code code, const char* event, const char* text) {
+        tell(r.json, event, r.key, text);
+        return static_cast<int>(code);
+    };
     try {
-        const request r = read_words({words + (count > 0), words + count}, std::getenv("AMUX_URL"));
+        r = read_words({words + (count > 0), words + count}, std::getenv("AMUX_URL"));
         hide_urls(count, words);
         return run(r);
     } catch (const usage_error& e) {
-        return say(exit_code::usage, e.what());
+        r.json = r.json || e.json();
+        return say(exit_code::usage, "usage", e.what());
     } catch (const amux::lock_error& e) {
-        return say(exit_code::store, e.what());
+        return say(exit_code::store, "store", e.what());
     } catch (const std::exception& e) {
-        return say(exit_code::failed, e.what());
+        return say(exit_code::failed, "failed", e.what());
     }
 }

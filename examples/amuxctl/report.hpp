@@ -2,51 +2,41 @@
 // What amuxctl says of itself, on the standard error stream: the command has the other two.
 #pragma once
 
-#include "json.hpp"
 #include "words.hpp"
 
-#include <cstdio>
 #include <string>
 #include <string_view>
 
 namespace amuxctl {
+
+/// A line to the standard error stream, as text or as JSON. `key` may be empty.
+///
+/// Effects: nothing when nobody takes it: who has a lease to keep, and a command to end, waits for no reader. Of a line
+/// that is taken in part the rest is dropped.
+void tell(bool json, std::string_view event, std::string_view key, std::string_view text);
 
 class reporter {
 public:
     reporter(const request& r) : json_{r.json}, loud_{r.loud}, key_{r.key} {}
 
     /// What ends the call, or the command.
-    void error(std::string_view event, std::string_view text) const { say(event, text); }
+    void error(std::string_view event, std::string_view text) const
+    {
+        tell(json_, event, key_, text);
+    }
     /// What passes.
     void warning(std::string_view event, std::string_view text) const
     {
         if (loud_ != loudness::quiet)
-            say(event, text);
+            tell(json_, event, key_, text);
     }
     void detail(std::string_view event, std::string_view text) const
     {
         if (loud_ == loudness::verbose || (json_ && loud_ != loudness::quiet))
-            say(event, text);
+            tell(json_, event, key_, text);
     }
 
 private:
-    void say(std::string_view event, std::string_view text) const
-    {
-        constexpr std::string_view library = "amux: ";
-        if (text.starts_with(library))
-            text.remove_prefix(library.size());
-        std::string line;
-        if (json_) {
-            json_line object;
-            object.add("event", event).add("key", key_).add("text", text);
-            line = object.done();
-        } else {
-            line = "amuxctl: " + plain_text(key_) + ": " + plain_text(text);
-        }
-        line += '\n';
-        std::fputs(line.c_str(), stderr); // one write: the command may be writing too
-    }
-
     bool json_;
     loudness loud_;
     std::string key_;

@@ -186,6 +186,11 @@ std::string escaped(std::string_view text)
 
 } // namespace
 
+void require_server(std::string_view url)
+{
+    line{amux::detail::redis_url::read(url)};
+}
+
 std::vector<std::string> held_keys(std::string_view url, std::string_view prefix)
 {
     const redis_settings s = amux::detail::redis_url::read(url);

@@ -2,6 +2,7 @@
 #include "store.hpp"
 
 #include "json.hpp"
+#include "report.hpp"
 #include "scan.hpp"
 
 #include <amux/distributed_lock.hpp>
@@ -72,11 +73,11 @@ void print_lease(const request& r, std::string_view key, const amux::lease_info&
 }
 
 /// What was written is out. Nobody who reads a part takes it for the whole.
-exit_code finished(exit_code code)
+exit_code finished(const request& r, exit_code code)
 {
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
         return code;
-    std::fputs("amuxctl: the standard output cannot be written\n", stderr);
+    tell(r.json, "failed", {}, "the standard output cannot be written");
     return exit_code::failed;
 }
 
@@ -108,17 +109,17 @@ public:
     exit_code run()
     {
         look(); // the first trouble ends it, later ones do not
-        while (!interrupted() && finished(exit_code::done) == exit_code::done) {
+        while (!interrupted() && finished(r_, exit_code::done) == exit_code::done) {
             try {
                 look();
                 troubled_ = false;
             } catch (const amux::backend_error& e) {
                 if (!troubled_)
-                    std::fprintf(stderr, "amuxctl: %s\n", plain_text(e.what()).c_str());
+                    reporter{r_}.warning("trouble", e.what());
                 troubled_ = true;
             }
         }
-        return finished(exit_code::done);
+        return finished(r_, exit_code::done);
     }
 
 private:
@@ -197,13 +198,14 @@ std::string url_for(const request& r)
 
 exit_code inspect(const request& r)
 {
+    require_server(r.url);
     amux::redis_backend backend{std::string_view{r.url}};
     const auto lease = amux::sync_wait(backend.inspect(r.key));
     if (lease)
         print_lease(r, r.key, *lease);
     else if (!r.json)
         print(plain_text(r.key) + "  free");
-    return finished(lease ? exit_code::done : exit_code::no);
+    return finished(r, lease ? exit_code::done : exit_code::no);
 }
 
 exit_code list(const request& r)
@@ -213,53 +215,52 @@ exit_code list(const request& r)
         if (const auto lease = amux::sync_wait(backend.inspect(key)))
             print_lease(r, key, *lease);
     }
-    return finished(exit_code::done);
+    return finished(r, exit_code::done);
 }
 
 bool release_token(const request& r, std::string_view token)
 {
-    amux::redis_backend backend{std::string_view{r.url}};
+    amux::redis_backend backend{url_for(r)};
     return amux::sync_wait(backend.release(r.key, token));
 }
 
 exit_code release(const request& r)
 {
+    require_server(r.url);
+    const reporter say{r};
     std::string token = r.token;
     if (r.force) {
         amux::redis_backend backend{std::string_view{r.url}};
         const auto lease = amux::sync_wait(backend.inspect(r.key));
         if (!lease) {
-            std::fprintf(stderr, "amuxctl: %s: free\n", plain_text(r.key).c_str());
+            say.error("free", "free");
             return exit_code::no;
         }
         token = lease->token;
-        std::fprintf(stderr,
-                     "amuxctl: %s: RELEASED BY FORCE from %s (token %s), which may be at work "
-                     "until its next renewal\n",
-                     plain_text(r.key).c_str(), plain_text(lease->metadata).c_str(),
-                     plain_text(token).c_str());
+        say.error("forced", "RELEASED BY FORCE from " + lease->metadata + " (token " + token +
+                                "), which may be at work until its next renewal");
     }
     const bool done = release_token(r, token);
     if (!done)
-        std::fprintf(stderr, "amuxctl: %s: that token does not hold it\n",
-                     plain_text(r.key).c_str());
+        say.error("refused", "that token does not hold it");
     if (done && r.json)
         print(json_line{}
                   .add("key", r.key)
                   .add("event", std::string_view{"released"})
                   .add("token", token)
                   .done());
-    return finished(done ? exit_code::done : exit_code::no);
+    return finished(r, done ? exit_code::done : exit_code::no);
 }
 
 exit_code watch(const request& r)
 {
+    require_server(r.url);
     return watcher{r}.run();
 }
 
 std::string holder_of(const request& r)
 {
-    amux::redis_backend backend{std::string_view{r.url}};
+    amux::redis_backend backend{url_for(r)};
     const auto lease = amux::sync_wait(backend.inspect(r.key));
     if (!lease)
         return "it was held, and is free by now";

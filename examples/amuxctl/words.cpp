@@ -108,6 +108,16 @@ public:
 
     request read()
     {
+        try {
+            return read_all();
+        } catch (const usage_error& e) {
+            throw usage_error{e.what(), r_.json};
+        }
+    }
+
+private:
+    request read_all()
+    {
         while (at_ != words_.size() && !command_begins_)
             word(words_[at_++]);
         r_.command.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
@@ -120,7 +130,6 @@ public:
         return std::move(r_);
     }
 
-private:
     bool runs() const
     {
         return verb_ && (verb_->what == verb::hold || verb_->what == verb::attempt);
@@ -128,7 +137,7 @@ private:
 
     void word(const std::string& w)
     {
-        if (w == "--" && (!only_places_ || runs())) {
+        if (w == "--" && (!only_places_ || (runs() && !places_.empty()))) {
             command_begins_ = runs() && !places_.empty(); // before the key: it begins with a '-'
             only_places_ = true;
         } else if (!only_places_ && w.size() > 1 && w[0] == '-') {
@@ -193,8 +202,8 @@ private:
         std::string value;
         if (equals != std::string::npos)
             value = w.substr(equals + 1);
-        else if (!o->value.empty() && at_ == words_.size())
-            throw usage_error{name + " needs a value"};
+        else if (!o->value.empty() && (at_ == words_.size() || words_[at_] == "--"))
+            throw usage_error{name + " needs a value"}; // "--" itself only as NAME=--
         else if (!o->value.empty())
             value = words_[at_++];
         given_.push_back(o);

@@ -18,7 +18,14 @@ using std::chrono::milliseconds;
 /// The words make no sense. One line, which repeats no URL.
 class usage_error : public std::runtime_error {
 public:
-    using std::runtime_error::runtime_error;
+    explicit usage_error(const std::string& text, bool json = false)
+        : std::runtime_error{text}, json_{json}
+    {}
+    /// Whether it is to be told in JSON: that was read before.
+    bool json() const noexcept { return json_; }
+
+private:
+    bool json_;
 };
 
 enum class verb : unsigned char { hold, attempt, inspect, list, release, watch, help, version };

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Without this file nothing holds the words of amuxctl: its options, its answers, its JSON, and its one table."""
 import json
+import os
 import pathlib
 import random
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 import harness
@@ -72,6 +74,8 @@ class Words(harness.Case):
                 (["release", "--force", "k", "t"], "too many words"), (["list", "a", "b"], "too many words"),
                 (["nonsense"], "no such command 'nonsense'"), (["--nonsense"], "no such option '--nonsense'"),
                 (["--json"], "which command?"), (["hold", "--ttl"], "--ttl needs a value"),
+                (["hold", "--wait", "--", "k", "true"], "--wait needs a value"),
+                (["hold", "k", "--metadata", "--", "--url", "redis://:x@y", "true"], "--metadata needs a value"),
                 (["hold", "--json=1", "k", "true"], "--json takes no value"),
                 (["try", "--wait", "1s", "k", "true"], "try knows no --wait"),
                 (["--ttl", "5s", "inspect", "k"], "inspect knows no --ttl"),
@@ -85,7 +89,7 @@ class Words(harness.Case):
             code, out, err = self.run_it(*words)
             self.assertEqual((code, out, err.count("\n")), (2, "", 1), (words, err))
             self.assertIn(said, err)
-        for text in ("", "x", "-1s", "1 s", "1e3", "nan", "inf", "5y", "400d", "0x10", "1.5.5s", "s", "--"):
+        for text in ("", "x", "-1s", "1 s", "1e3", "nan", "inf", "5y", "400d", "0x10", "1.5.5s", "s"):
             code, _, err = self.run_it("hold", "--wait", text, "k", "true")
             self.assertEqual((code, "--wait is not a duration" in err), (2, True), text)
 
@@ -106,7 +110,11 @@ class Words(harness.Case):
         for words in (["k", "echo", "--json"], ["k", "--", "echo", "--json"], ["--", "k", "echo", "--json"],
                       ["--ttl=9s", "k", "--", "echo", "--json"], ["k", "--ttl", "9s", "echo", "--json"]):
             self.assertEqual(self.run_it("hold", *words), (0, "--json\n", ""), words)
-        self.assertEqual(self.run_it("hold", "--", "-key", "--", "printenv", "AMUX_KEY")[1], "-key\n")
+        for key in ("-key", "--", "--json"):
+            self.assertEqual(self.run_it("hold", "--", key, "--", "printenv", "AMUX_KEY")[1], key + "\n")
+            self.assertEqual(self.run_it("hold", "--", key, "printenv", "AMUX_KEY")[1], key + "\n")
+            self.assertEqual(self.run_it("inspect", "--", key)[1], key + "  free\n")
+        self.assertEqual(self.run_it("hold", "--metadata=--", "k", "true")[0], 0)
 
     def test_a_busy_key_says_who_has_it(self):
         holder = self.acquire("k", "--metadata", "the \x1b[31mnightly job")
@@ -209,6 +217,22 @@ class Words(harness.Case):
                 self.assertEqual((code, out), (120, ""), (url, words, err))
                 self.assertNotIn("hidden", err)
                 self.assertLess(now() - begun, 15, (url, words))
+
+    def test_a_server_that_refuses_is_told_at_once(self):
+        for words in (["inspect", "k"], ["list"], ["release", "k", "t"], ["watch", "k"]):
+            begun = now()  # with a limit that would be longer than the test's
+            code, _, err = self.run_it("--url", "redis://127.0.0.1:1?command_timeout=25000", *words)
+            self.assertEqual((code, "Connection refused" in err), (120, True), err)
+            self.assertLess(now() - begun, 15)
+
+    def test_a_server_that_was_away_for_all_of_the_wait_and_is_back_is_no_busy_key(self):
+        server = harness.Server()
+        self.addCleanup(server.close)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        p = self.start("--url", server.url(), "hold", "--wait", "1s", "--busy-code", "0", "k", "true")
+        time.sleep(2.5)
+        os.kill(server.process.pid, signal.SIGCONT)
+        self.assertEqual(p.wait(harness.LIMIT), 120, p.stderr.read())
 
     def test_a_password_is_never_shown(self):
         code, _, err = self.run_it("hold", "-v", "--url", f"redis://:hid%2Fden@127.0.0.1:{self.server.port}", "k", "true")
