@@ -230,6 +230,9 @@ struct redlock_options {
 /// back is released at every node that has granted it, may have, or does so later; again, with growing pauses, while
 /// the ttl runs. So an `acquire` that fails also ends a lease that its token had before.
 ///
+/// Where a lease that it was granted here is missing, `extend` asks for it again, while it may be believed and no majority
+/// misses it. So the nodes may lose their data one after the other, with a renewal between.
+///
 /// `get` and `inspect` give what a majority says; without one, `indeterminate`. A wait for a release ends when a majority
 /// says that the key may be free. No fences: the counters of different nodes are not ordered.
 ///
@@ -267,7 +270,7 @@ public:
     {
         return {core_, operation::acquire, key, token, ttl, metadata};
     }
-    /// True, false, or in trouble, as the table says.
+    /// True, false, or in trouble, as the table says. Puts the lease back where it is missing.
     detail::redlock_call<bool> extend(std::string_view key, std::string_view token,
                                       std::chrono::milliseconds ttl)
     {

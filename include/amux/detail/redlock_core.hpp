@@ -95,15 +95,22 @@ private:
     trace_ptr trace_of(const redlock_round& r);
     void hand_out(const round_ptr& r, errands& todo);
     void take_in(redlock_round& r, std::size_t node, const node_answer& a);
+    void put_back(const round_ptr& r, errands& todo) noexcept;
     void time_out(redlock_round& r) noexcept;
     clock::time_point limit_of(const redlock_round& r) const noexcept;
     void lose(const redlock_round& r, errands& todo) noexcept;
+    void believe(const redlock_round& r) noexcept;
     /// Whether it is decided now.
     bool decide(const round_ptr& r, errands& todo) noexcept;
     static void wake(redlock_round& r, errands& todo) noexcept;
     void sweep(const trace_ptr& t, errands& todo) noexcept;
     void send_release(const trace_ptr& t, std::size_t node, errands& todo);
     void forget(const trace_ptr& t) noexcept;
+    /// Without its loop, later than everything.
+    clock::time_point now() const noexcept
+    {
+        return over_ ? (clock::time_point::max)() : loop().now();
+    }
     template <class Item>
     void list(Item& item, clock::time_point when, redlock_due what, errands& todo);
     template <class Item>
@@ -120,6 +127,8 @@ private:
                 "yes, but a shorter time to live may be on its way there")};
     const std::exception_ptr undone_{trouble(
         backend_error_kind::not_applied, "a release of the same token may be on its way there")};
+    const std::exception_ptr late_{trouble(backend_error_kind::indeterminate,
+                                           "the lease was missing there, and is back too late")};
     const std::size_t count_;
     const std::chrono::milliseconds node_timeout_;
     const long process_ = process_id(); // a forked child leaves its parent's leases alone
@@ -127,7 +136,6 @@ private:
     std::map<std::pair<std::string, std::string>, trace_ptr> traces_; // by key and token
     redlock_agenda agenda_;
     clock::time_point alarm_at_ = (clock::time_point::max)(); // when the loop looks at the agenda
-    std::chrono::milliseconds longest_ttl_{};
     std::shared_ptr<timer> alarm_; // none before the first question, and when the `redlock` is gone
     std::shared_ptr<timer> poke_; // goes to the loop, where alone the alarm can be set earlier
     bool over_ = false;
@@ -158,26 +166,26 @@ inline auto redlock_core::trace_of(const redlock_round& r) -> trace_ptr
 /// Counts what is about to be in flight.
 inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
 {
-    if (r->changes()) {
+    if (r->changes())
         r->trace = trace_of(*r);
-        longest_ttl_ = (std::max)(longest_ttl_, r->ttl);
-    }
     redlock_trace* const t = r->trace.get();
-    if (t)
-        ++t->undecided;
     if (r->op == operation::acquire) {
-        t->unwanted = false;
-        t->over = (std::max)(t->over, r->started + r->ttl);
-    } else if (r->op == operation::release) {
-        t->unwanted = true;
-        t->over = (std::max)(t->over, r->started + longest_ttl_);
-    } else if (r->op == operation::extend) {
-        t->over = (std::max)(t->over, r->started + r->ttl);
+        t->metadata = r->metadata;
+        t->want();
+    }
+    if (r->op == operation::acquire || r->op == operation::extend)
+        t->lives_for(r->ttl, r->started);
+    if (r->op == operation::release)
+        t->unwant(r->started);
+    if (t) {
+        ++t->undecided;
+        t->newest = r.get();
     }
     for (std::size_t n = 0; n != count_; ++n) {
         if (t && r->op != operation::release && t->may_undo(n)) {
             r->answers[n].vote = node_vote::trouble;
             r->answers[n].trouble = undone_;
+            --r->unheard;
             continue;
         }
         if (r->op == operation::acquire || r->op == operation::extend) {
@@ -228,7 +236,7 @@ inline clock::time_point redlock_core::limit_of(const redlock_round& r) const no
     const clock::time_point limit = r.started + node_timeout_;
     if (r.op != operation::acquire && r.op != operation::extend)
         return limit;
-    return (std::min)(limit, r.started + r.ttl - drift_of(r.ttl));
+    return (std::min)(limit, r.valid_until());
 }
 
 /// What a node's answer says of what is left there.
@@ -240,23 +248,26 @@ inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node
     redlock_trace& t = *r.trace;
     redlock_trace::at_node& at = t.nodes[node];
     const bool doubt = a.trouble && kind_of(a.trouble) == backend_error_kind::indeterminate;
-    if (r.op != operation::release)
+    if (r.op != operation::release) {
         t.has_set(node, r.ttl, doubt);
-    if (r.op == operation::extend)
-        return;
-    if (r.op == operation::acquire) {
-        --at.acquiring;
+        if (r.op == operation::acquire)
+            --at.acquiring;
         if (!doubt && a.vote != node_vote::yes)
             return;
-        at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
         if (!over_)
             t.over = (std::max)(t.over, loop().now() + r.ttl); // it came late, or is to come
+        if (r.op == operation::extend)
+            return;
+        at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
+        at.crossed = at.crossed || at.releasing != 0;
+        at.came_late = at.came_late || (r.renewal && now() >= t.believed);
         return;
     }
     --at.releasing;
+    const bool crossed = at.releasing == 0 ? std::exchange(at.crossed, false) : at.crossed;
     at.may_go = at.may_go || doubt;
     const bool hopeless = a.trouble && kind_of(a.trouble) == backend_error_kind::permanent;
-    if ((!a.trouble && at.left == rest::held) || hopeless)
+    if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
         at.left = rest::nothing;
     if (!over_)
         at.again = loop().now() + at.pause;
@@ -269,23 +280,68 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
     {
         const std::lock_guard lock{state_mutex_};
         take_in(*r, node, a);
+        if (r->renewal && a.vote == node_vote::yes && now() >= r->trace->believed) {
+            a.vote = node_vote::trouble;
+            a.trouble = late_;
+        }
         if (a.vote == node_vote::yes && r->unsure[node]) {
             a.vote = node_vote::trouble;
             a.trouble = shorter_;
         }
-        if (r->end == verdict::open)
-            r->answers[node] = std::move(a);
-        if (r->asked_all && r->end == verdict::open && decide(r, todo))
-            wake(*r, todo);
+        if (r->op == operation::extend) {
+            --r->unheard;
+            r->absent[node] = a.vote == node_vote::no;
+            r->missing += a.vote == node_vote::no ? 1 : 0;
+        }
+        const round_ptr& whose = r->renewal ? r->renewal : r;
+        if (whose->end == verdict::open)
+            whose->answers[node] = std::move(a);
+        put_back(whose, todo);
+        if (whose->asked_all && whose->end == verdict::open && decide(whose, todo))
+            wake(*whose, todo);
         if (r->trace)
             sweep(r->trace, todo);
     }
     run(todo);
 }
 
+/// A renewal gives the lease back to nodes that have lost it, or never had it.
+///
+/// Not before it is certain that no majority misses it: that is a loss, be it of data or by a release that another
+/// process has asked for. And not once nobody believes: somebody else may have had the key since, so that a dead lease
+/// would come to life. An older question does not: it would shorten what the newest one asks for.
+inline void redlock_core::put_back(const round_ptr& r, errands& todo) noexcept
+{
+    if (r->op != operation::extend || !r->is_missing_at_few())
+        return;
+    redlock_trace& t = *r->trace;
+    if (t.newest != r.get() || now() >= t.believed || process_ != process_id())
+        return;
+    try {
+        for (std::size_t n = 0; n != count_; ++n) {
+            if (!r->absent[n] || t.may_undo(n))
+                continue;
+            auto q = std::make_shared<redlock_round>(operation::acquire, r->key, r->token, r->ttl,
+                                                     t.metadata, count_, r->started);
+            q->renewal = r;
+            q->trace = r->trace;
+            q->end = verdict::yes; // nobody waits for it
+            q->unsure[n] = t.may_shorten(n, r->ttl);
+            todo.questions.reserve(todo.questions.size() + 1);
+            t.nodes[n].setting.push_back(r->ttl);
+            ++t.nodes[n].acquiring;
+            todo.questions.emplace_back(n, std::move(q));
+            r->absent[n] = false;
+            if (r->end == verdict::open)
+                r->answers[n] = {};
+        }
+    } catch (...) { // NOLINT(bugprone-empty-catch): the next renewal tries again
+    }
+}
+
 inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
 {
-    r->count(over_ ? (clock::time_point::max)() : loop().now());
+    r->count(now());
     if (r->end == verdict::open)
         return false;
     unlist(*r);
@@ -297,7 +353,9 @@ inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
         return true;
     --r->trace->undecided;
     if (r->op == operation::acquire && (r->end != verdict::yes || !r->waiter))
-        r->trace->unwanted = true;
+        r->trace->unwant(r->started);
+    else
+        believe(*r);
     sweep(r->trace, todo);
     return true;
 }
@@ -311,11 +369,22 @@ inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
             if (r.answers[n].vote != node_vote::no)
                 t->nodes[n].left = (std::max)(t->nodes[n].left, redlock_trace::rest::held);
         }
-        t->over = (std::max)(t->over, r.started + longest_ttl_);
-        t->unwanted = true;
+        t->unwant(r.started);
         sweep(t, todo);
     } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
     }
+}
+
+/// Until when, after `acquire` and `extend`. What was asked before the newest may be carried out before or after it, and what
+/// is in doubt may have been carried out: then the least counts.
+inline void redlock_core::believe(const redlock_round& r) noexcept
+{
+    redlock_trace& t = *r.trace;
+    const bool newest = t.newest == &r && r.end == verdict::yes;
+    if (r.op == operation::acquire && newest)
+        t.believed = r.valid_until();
+    if (r.op == operation::extend && t.believed != clock::time_point{})
+        t.believed = newest ? r.valid_until() : (std::min)(t.believed, r.valid_until());
 }
 
 inline void redlock_core::wake(redlock_round& r, errands& todo) noexcept
@@ -343,7 +412,8 @@ inline void redlock_core::sweep(const trace_ptr& t, errands& todo) noexcept
     const bool expired = !over_ && loop().now() >= t->over;
     if (expired)
         t->give_up();
-    if (t->settled())
+    t->judge_latecomers(now());
+    if (t->settled(now()))
         return forget(t);
     if (expired) // what is in flight comes back here
         return unlist(*t);
@@ -411,6 +481,7 @@ inline void redlock_core::tick() noexcept
             unlist(*what.round);
             time_out(*what.round);
             decide(what.round, todo);
+            put_back(what.round, todo);
             wake(*what.round, todo);
         }
         next = agenda_.empty() ? (clock::time_point::max)() : agenda_.begin()->first;

@@ -4,6 +4,7 @@
 #include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/lease_terms.hpp>
+#include <amux/detail/redlock_trace.hpp>
 #include <amux/detail/redlock_vote.hpp>
 #include <amux/detail/resume_queue.hpp>
 #include <amux/error.hpp>
@@ -22,16 +23,6 @@
 #include <vector>
 
 namespace amux::detail {
-
-struct redlock_round;
-struct redlock_trace;
-
-/// What has a time: the limit of a question, or when a release is tried again.
-struct redlock_due {
-    std::shared_ptr<redlock_round> round;
-    std::shared_ptr<redlock_trace> trace;
-};
-using redlock_agenda = std::multimap<clock::time_point, redlock_due>;
 
 /// A coroutine that waits for the answer to a question. In its frame, and under the mutex.
 class redlock_suspension : scheduler::node {
@@ -82,87 +73,6 @@ private:
     bool queued_ = false;
 };
 
-/// What one token may have left at the nodes. Under the mutex.
-///
-/// It is there while a question that changes something is undecided or in flight at a node, while something of it is to be freed, and while a
-/// release may still be carried out, which must not meet a lease that the same token has got again.
-struct redlock_trace {
-    enum class rest : unsigned char { nothing, held, doubt };
-    static constexpr std::chrono::milliseconds first_pause{50};
-    static constexpr auto longest = (std::chrono::milliseconds::max)();
-    struct at_node {
-        unsigned acquiring = 0; // in flight
-        unsigned releasing = 0; // in flight
-        rest left =
-            rest::nothing; // `doubt`: it may come yet, so that a "no" to the release proves nothing
-        bool may_go = false; // a release that has met trouble may be carried out yet
-        std::vector<std::chrono::milliseconds> setting; // the ttls that are on their way there
-        std::chrono::milliseconds doubtful =
-            longest; // the least that a question in doubt may set yet
-        clock::time_point again{}; // when the next release is due
-        std::chrono::milliseconds pause = first_pause; // doubled after each
-
-        bool tried() const noexcept { return pause != first_pause; }
-    };
-
-    redlock_trace(std::string of_key, std::string of_token, std::size_t count)
-        : name{std::move(of_key), std::move(of_token)}, nodes(count)
-    {}
-
-    const std::pair<std::string, std::string> name; // key and token
-    std::vector<at_node> nodes;
-    unsigned undecided = 0; // questions to change something
-    bool unwanted = false; // what is left is to be freed
-    clock::time_point over{}; // by then the ttl has freed it
-    redlock_agenda::iterator due{};
-    bool listed = false; // in the agenda
-
-    /// A release sent before may undo what is asked for now.
-    bool may_undo(std::size_t n) const noexcept
-    {
-        return nodes[n].releasing != 0 || nodes[n].may_go;
-    }
-
-    /// A question sent before may let a shorter ttl start when this one has started.
-    bool may_shorten(std::size_t n, std::chrono::milliseconds ttl) const noexcept
-    {
-        const at_node& at = nodes[n];
-        return at.doubtful < ttl ||
-               std::any_of(
-                   at.setting.begin(), at.setting.end(), [ttl](auto other) { return other < ttl; });
-    }
-    void has_set(std::size_t n, std::chrono::milliseconds ttl, bool in_doubt) noexcept
-    {
-        at_node& at = nodes[n];
-        at.setting.erase(std::find(at.setting.begin(), at.setting.end(), ttl));
-        if (in_doubt)
-            at.doubtful = (std::min)(at.doubtful, ttl);
-    }
-
-    bool to_be_freed(std::size_t n) const noexcept
-    {
-        const at_node& at = nodes[n];
-        return unwanted && at.left != rest::nothing && at.acquiring == 0 && at.releasing == 0;
-    }
-    /// Nothing is in flight, nothing is to be done, and nothing to be minded.
-    bool settled() const noexcept
-    {
-        return undecided == 0 && std::none_of(nodes.begin(), nodes.end(), [this](const at_node& n) {
-                   return n.acquiring != 0 || n.releasing != 0 || n.may_go || !n.setting.empty() ||
-                          n.doubtful != longest || (unwanted && n.left != rest::nothing);
-               });
-    }
-    /// The ttl has freed the rest.
-    void give_up() noexcept
-    {
-        for (at_node& n : nodes) {
-            n.left = rest::nothing;
-            n.may_go = false;
-            n.doubtful = longest;
-        }
-    }
-};
-
 /// One question to all nodes, or a release that is tried again at one of them.
 ///
 /// Kept alive by who awaits it, by each node that is asked, until it answers, however late, and by the agenda. Key and
@@ -180,7 +90,9 @@ struct redlock_round {
           metadata{text},
           started{now},
           answers(nodes),
-          unsure(nodes)
+          unsure(nodes),
+          absent(nodes),
+          unheard{nodes}
     {}
 
     const operation op;
@@ -193,6 +105,10 @@ struct redlock_round {
 
     node_answers answers;
     std::vector<bool> unsure; // of which nodes a yes does not count
+    std::vector<bool> absent; // an `extend`: where it is missing, and may be put
+    std::size_t missing = 0; // an `extend`: how many nodes have said that it is
+    std::size_t unheard; // an `extend`: how many have said nothing
+    std::shared_ptr<redlock_round> renewal; // an `acquire` of this one, at one node
     bool asked_all = false; // not decided before
     bool stopped = false;
     bool late = false; // granted by a majority, but too late
@@ -201,6 +117,15 @@ struct redlock_round {
     std::shared_ptr<redlock_trace> trace; // of `acquire`, `extend` and `release`
     redlock_agenda::iterator due{};
     bool listed = false; // in the agenda
+
+    /// Until when a lease may be believed that this sets.
+    clock::time_point valid_until() const noexcept { return started + ttl - drift_of(ttl); }
+
+    /// No majority has said that the lease is missing, and none will in time.
+    bool is_missing_at_few() const noexcept
+    {
+        return missing + (end == verdict::open ? unheard : 0) < majority_of(answers.size());
+    }
 
     bool changes() const noexcept
     {
@@ -215,8 +140,7 @@ struct redlock_round {
             end = count_tokens(answers);
         else
             end = count_votes(answers);
-        if (op == operation::acquire && end == verdict::yes &&
-            now >= started + ttl - drift_of(ttl)) {
+        if (op == operation::acquire && end == verdict::yes && now >= valid_until()) {
             end = verdict::none;
             late = true;
         }
