@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,11 +51,13 @@ signals::signals()
       }()}
 {}
 
-int signals::take() const
+int signals::take()
 {
     signalfd_siginfo info;
-    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
+    if (read(fd_.get(), &info, sizeof info) != sizeof info)
+        return 0;
+    was_typed_ = info.ssi_code == SI_KERNEL;
+    return static_cast<int>(info.ssi_signo);
 }
 
 void signals::restore() const
@@ -66,21 +69,23 @@ void signals::restore() const
 
 void signals::stop_ourselves() const
 {
-    pass_to_ourselves(SIGTSTP);
+    pass_to_ourselves(SIGTSTP, 0);
 }
 
-void signals::pass_to_ourselves(int signal) const
+void signals::pass_to_ourselves(int signal, pid_t whom) const
 {
     sigset_t one;
     sigemptyset(&one);
     sigaddset(&one, signal);
-    kill(0, signal);
+    kill(whom, signal);
     sigprocmask(SIG_UNBLOCK, &one, nullptr); // it comes now
     sigprocmask(SIG_BLOCK, &one, nullptr);
 }
 
 terminal::terminal() : fd_{open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)}
 {
+    struct stat out;
+    is_shared_ = !isatty(STDIN_FILENO) || fstat(STDOUT_FILENO, &out) != 0 || S_ISFIFO(out.st_mode);
     termios mode;
     if (fd_ >= 0 && tcgetattr(fd_, &mode) == 0)
         mode_ = mode;
@@ -117,7 +122,7 @@ command::command(const request& r, const note& granted, const bond& b, const sig
                  const terminal& t, const std::vector<pid_t>& others)
     : front_{getpid()}, others_{others}
 {
-    const bool in_front = t.ours();
+    const bool in_front = t.ours() && !t.is_shared();
     id_ = fork();
     if (id_ == 0)
         begin(r, granted, b, s, t, in_front);

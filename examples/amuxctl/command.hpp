@@ -28,14 +28,16 @@ public:
 
     int fd() const { return fd_.get(); }
     /// One that has come, or 0.
-    int take() const;
+    int take();
+    /// Whether the last one was typed (Ctrl-C): then all of our group got it.
+    bool was_typed() const { return was_typed_; }
     /// Everything as the caller had it: in the command.
     void restore() const;
     /// What SIGTSTP does by default: to all of our group, as the terminal would. Returns when we are continued, or at once
     /// when nobody is there who could continue us.
     void stop_ourselves() const;
-    /// Ctrl-C has ended the command, which had the terminal: whoever called us, and ourselves, would have met it too.
-    void pass_to_ourselves(int signal) const;
+    /// To `whom`, which we are in, as to `kill`. Whatever it does by default, it does it now.
+    void pass_to_ourselves(int signal, pid_t whom) const;
 
 private:
     sigset_t caught_;
@@ -43,6 +45,7 @@ private:
     struct sigaction old_child_;
     struct sigaction old_pipe_;
     descriptor fd_;
+    bool was_typed_ = false;
 };
 
 /// The terminal that we have been started from, if any. Its foreground group may read from it, and is what Ctrl-C and
@@ -57,6 +60,10 @@ public:
     bool exists() const { return fd_ >= 0; }
     /// Whether our own group is in the foreground.
     bool ours() const;
+    /// Whether others of our group may want to read from it, so that it is given to the command only when that reads: in a
+    /// pipeline (`hold ... | less`), and when standard input is something else, which is what a script does to a job
+    /// behind which it goes on.
+    bool is_shared() const { return is_shared_; }
     /// Requires: SIGTTOU is blocked.
     void give_to(pid_t group) const;
     /// Returns: whether that group had it.
@@ -66,6 +73,7 @@ public:
 
 private:
     int fd_; // -1: there is none
+    bool is_shared_;
     std::optional<termios> mode_;
 };
 

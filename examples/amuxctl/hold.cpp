@@ -249,9 +249,11 @@ private:
             if (s == SIGCHLD)
                 command_->bury_orphans();
             else if (s == SIGCONT)
-                resume();
-            else if (!outcome_)
+                resume(!terminal_.is_shared());
+            else if (!outcome_) {
                 command_->send(s);
+                typed_ = signals_.was_typed() ? s : typed_;
+            }
         }
     }
 
@@ -266,11 +268,11 @@ private:
             terminal_.take_back_from(command_->id());
             signals_.stop_ourselves();
         }
-        resume();
+        resume(wants_terminal || !terminal_.is_shared());
     }
-    void resume()
+    void resume(bool with_terminal)
     {
-        if (terminal_.ours())
+        if (with_terminal && terminal_.ours())
             terminal_.give_to(command_->id());
         command_->send(SIGCONT);
     }
@@ -317,8 +319,11 @@ private:
             say_.error("failed", "cannot execute " + r_.command[0] + ": " + std::strerror(trouble));
             return number(trouble == ENOENT ? exit_code::not_found : exit_code::cannot_execute);
         }
+        // Who called us would have met it too, and did, unless the command had the terminal for itself.
         if (was_in_front && (outcome_->signal == SIGINT || outcome_->signal == SIGQUIT))
-            signals_.pass_to_ourselves(outcome_->signal);
+            signals_.pass_to_ourselves(outcome_->signal, 0);
+        else if (outcome_->signal != 0 && outcome_->signal == typed_)
+            signals_.pass_to_ourselves(typed_, getpid());
         return outcome_->status;
     }
 
@@ -392,6 +397,7 @@ private:
     time_point cancelled_at_{};
     note granted_;
     std::optional<command> command_;
+    int typed_ = 0; // a signal from the terminal, which was passed on
     std::optional<outcome> outcome_; // the command itself has ended
     std::optional<time_point> told_; // when it was sent SIGTERM by us
     bool lost_ = false;

@@ -195,6 +195,46 @@ class Terminal(harness.Case):
         self.assertEqual(s.report(), "exited 122")
         self.assertEqual(termios.tcgetattr(s.screen)[3], before)
 
+    def shell(self, script):
+        s = Session(["sh", "-c", script, harness.AMUXCTL], self.environment())
+        self.addCleanup(s.close)
+        return s
+
+    def test_who_reads_what_the_command_writes_has_the_terminal(self):
+        s = self.shell('$0 hold k -- sh -c "echo ready; exec sleep 600" | '
+                       '{ read line; echo $line; read words </dev/tty; echo got $words; cat; }')
+        s.expect(b"ready")
+        s.type(b"words\n")
+        s.expect(b"got words")
+        s.type(b"\x1a")
+        self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
+        s.order(b"fg")
+        wait_for(lambda: os.tcgetpgrp(s.screen) != s.pid, "the job is in the foreground")
+        s.type(b"\x03")
+        self.assertEqual(s.report(), "killed 2")
+        self.wait_until_free("k")
+
+    def test_a_command_in_a_pipeline_has_the_terminal_as_soon_as_it_reads(self):
+        s = self.shell('echo text | $0 hold k -- sh -c "read words </dev/tty; echo got \\$words; cat" | cat')
+        s.type(b"words\n")
+        s.expect(b"got words")
+        s.expect(b"text")
+        self.assertEqual(s.report(), "exited 0")
+
+    def test_a_job_of_a_script_leaves_it_the_terminal(self):
+        s = self.shell('$0 hold k -- sh -c "echo ready >&2; exec sleep 600" & read words; echo got $words; kill $!; wait')
+        s.expect(b"ready")
+        s.type(b"words\n")
+        s.expect(b"got words")
+        self.assertEqual(s.report(), "exited 0")
+
+    def test_ctrl_c_ends_amuxctl_in_the_same_way_without_the_terminal_too(self):
+        s = self.shell('exec $0 hold k -- sh -c "echo ready; sleep 600" </dev/null')
+        self.until_it_sleeps(s)
+        s.type(b"\x03")
+        self.assertEqual(s.report(), "killed 2")
+        self.assertFalse(self.server.held("k"))
+
     def test_without_a_terminal(self):
         p = self.start("hold", "k", "--", *self.worker(), start_new_session=True)
         pid = self.worker_pid()
