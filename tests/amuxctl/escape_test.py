@@ -152,6 +152,29 @@ class Escape(harness.Case):
                 self.wait_until_free(key)
                 self.assert_all_have_ended()
 
+    def test_a_hold_within_a_hold_goes_with_the_outer_one_that_is_killed(self):
+        inner = [harness.AMUXCTL, "hold", "--ttl", "3s", "--stop-margin", "1500ms", "--kill-after", "1400ms", "inner"]
+        p = self.hold("--ttl", "600s", "--kill-after", "100ms", "outer", "--", *inner, "--", "sh", "-c",
+                      '"$@" & sleep 600', "-", *self.python(DAEMON, delay=0))
+        self.wait_until_begun()
+        p.kill()
+        self.wait_until_free("outer")
+        self.assert_all_have_ended()
+        self.wait_until_free("inner")
+
+    def test_a_command_of_another_user_does_not_outlive_amuxctl(self):
+        other = ["setpriv", "--reuid", "65534", "--clear-groups"]
+        if not can(*other, "true"):
+            self.skipTest("we may not become somebody else")
+        p = self.hold("--ttl", "600s", "--stop-margin", "200s", "--kill-after", "100s", "k", "--", *other,
+                      *self.python("import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                                   "os.write({ready}, b'x'); signal.pause()"))
+        self.wait_until_begun()
+        p.kill()
+        self.assertTrue(select.select([self.reading], [], [], harness.LIMIT)[0], "it is alive")
+        self.wait_until_free("k")
+        self.assert_all_have_ended()
+
     def test_as_process_1_amuxctl_ends_what_has_left_the_group(self):
         alone = ("unshare", "--pid", "--fork", "--mount-proc")
         if not can(*alone, "true"):
