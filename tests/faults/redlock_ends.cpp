@@ -274,6 +274,48 @@ TEST_CASE("redlock: a node that refuses a release for good is not asked again", 
     CHECK(w.stores[0].count(operation::release) == 1);
 }
 
+TEST_CASE("redlock: a token that was granted elsewhere is released until its ttl may be over",
+          "[redlock]")
+{
+    redlock_world w;
+    for (auto& s : w.stores)
+        s.usurp(w.key, "a", 1h);
+    w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
+    auto r = w.release("a");
+    w.pass(10s);
+    CHECK(r.value());
+    CHECK(w.held_by("a") == 1);
+    if (GENERATE(false, true)) {
+        w.stores[2].always(operation::release, course::at_once());
+        w.pass(20s);
+        CHECK(w.held_by("a") == 0);
+    } else {
+        w.pass(21s);
+        const auto asked = w.stores[2].count(operation::release);
+        CHECK(asked >= 10);
+        w.pass(5min);
+        CHECK(w.stores[2].count(operation::release) == asked);
+    }
+}
+
+TEST_CASE("redlock: what is left of a lease is minded for its own ttl, not for another one's",
+          "[redlock]")
+{
+    redlock_world w;
+    auto longer = w.acquire("b", 24h);
+    auto freed = w.release("b");
+    auto a = w.acquire("a", 1s);
+    w.loop.run_ready();
+    REQUIRE(a.value().acquired);
+    w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
+    auto r = w.release("a");
+    w.pass(2s);
+    CHECK(r.value());
+    const auto asked = w.stores[2].count(operation::release);
+    w.pass(5min);
+    CHECK(w.stores[2].count(operation::release) == asked);
+}
+
 TEST_CASE("redlock: a forked child frees nothing of its parent's", "[redlock][lifetime]")
 {
     redlock_world w;

@@ -85,7 +85,7 @@ struct redlock_trace {
     void unwant(clock::time_point from) noexcept
     {
         believed = {};
-        over = (std::max)(over, from + (ttl == ttl.zero() ? unknown_ttl : ttl));
+        over = (std::max)(over, from + (ttl == std::chrono::milliseconds{} ? unknown_ttl : ttl));
         for (at_node& n : nodes)
             n.unwanted = true;
     }
