@@ -83,6 +83,9 @@ struct note {
     char text[1024] = "";
 };
 
+/// For the last note of the keeper: twice the limit of a request, and some.
+inline constexpr duration keeper_limit = std::chrono::seconds{6};
+
 /// One end of the bond.
 class bond {
 public:

@@ -4,15 +4,14 @@
 #include "bond.hpp"
 #include "command.hpp"
 #include "exit_code.hpp"
-#include "keeper.hpp"
+#include "partner.hpp"
 #include "processes.hpp"
 #include "report.hpp"
 #include "store.hpp"
-#include "wake.hpp"
+#include "streams.hpp"
 
 #include <amux/error.hpp>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -23,9 +22,7 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace amuxctl {
@@ -34,31 +31,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr duration keeper_limit = 6s; // for its last answer: twice the limit of a request, and some
 constexpr duration look_again = 50ms; // while something is being killed
 
 int number(exit_code code)
 {
     return static_cast<int>(code);
-}
-
-/// The two other streams are the command's: who reads what it writes must see the end when it ends.
-void let_go_of_streams()
-{
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(nothing, STDIN_FILENO);
-    dup2(nothing, STDOUT_FILENO);
-    close(nothing);
-}
-
-/// Of those above the standard streams, if `unwanted(fd)`.
-template <class Predicate>
-void close_descriptors(Predicate unwanted)
-{
-    for (const int fd : open_descriptors()) {
-        if (fd > STDERR_FILENO && unwanted(fd))
-            close(fd);
-    }
 }
 
 class front {
@@ -72,14 +49,14 @@ public:
 
     int run()
     {
-        start_keeper();
+        keeper_.start(others_);
         if (const auto code = wait_for_lease())
             return finish(*code);
         try {
-            command_.emplace(r_, granted_, bond_, signals_, terminal_, others_);
+            command_.emplace(r_, granted_, keeper_.bond(), signals_, terminal_, others_);
         } catch (const std::system_error& e) {
             say_.error("failed", e.what());
-            give_back();
+            keeper_.give_back(granted_.token);
             return finish(number(exit_code::failed));
         }
         let_go_of_streams();
@@ -91,41 +68,19 @@ public:
     }
 
 private:
-    void start_keeper()
-    {
-        std::fflush(nullptr);
-        keeper_ = fork();
-        if (keeper_ < 0)
-            throw std::system_error{errno, std::generic_category(), "no process for the keeper"};
-        if (keeper_ != 0) {
-            others_.push_back(keeper_);
-            bond_.be_front();
-            return;
-        }
-        setsid(); // nothing that is typed, and no signal to our group, reaches it
-        prctl(PR_SET_NAME, "amux-keeper"); // so that who kills all amuxctl by name leaves it
-        let_go_of_streams();
-        sigset_t all;
-        sigfillset(&all);
-        sigprocmask(SIG_SETMASK, &all, nullptr);
-        bond_.be_keeper();
-        close_descriptors([this](int fd) { return fd != bond_.fd(); });
-        keep(r_, bond_, others_);
-    }
-
     /// None when there is a lease, else the exit code.
     std::optional<int> wait_for_lease()
     {
         int ended_by = 0;
         for (;;) {
-            wait_until(ended_by ? cancelled_at_ + keeper_limit : never);
+            keeper_.wait_until(ended_by ? cancelled_at_ + keeper_limit : never);
             while (const int s = signals_.take()) {
                 if (s == SIGTSTP)
                     signals_.stop_ourselves();
                 else if (s != SIGCHLD && s != SIGCONT && !ended_by)
                     cancel(ended_by = s);
             }
-            while (const auto n = bond_.take()) {
+            while (const auto n = keeper_.take()) {
                 if (n->what == note::kind::refused)
                     return ended_by ? 128 + ended_by : refused(*n);
                 if (n->what == note::kind::trouble)
@@ -136,10 +91,10 @@ private:
                 say_.detail("acquired", "acquired, fence " + std::to_string(granted_.fence));
                 if (!ended_by)
                     return std::nullopt;
-                give_back();
+                keeper_.give_back(granted_.token);
                 return 128 + ended_by;
             }
-            if (bond_.broken() ||
+            if (keeper_.bond().broken() ||
                 (ended_by && amux::clock::now() >= cancelled_at_ + keeper_limit)) {
                 if (!ended_by)
                     say_.error("failed", "the process that waits for the lease has died");
@@ -151,7 +106,7 @@ private:
     void cancel(int signal)
     {
         cancelled_at_ = amux::clock::now();
-        bond_.send(note::kind::cancel);
+        keeper_.bond().send(note::kind::cancel);
         say_.detail("cancelled", std::string{"no longer waiting: "} + strsignal(signal));
     }
 
@@ -175,7 +130,7 @@ private:
     /// Once, and again after a while, as long as it is the same.
     void tell_trouble(const note& n)
     {
-        bond_.shared().told = false;
+        keeper_.bond().shared().told = false;
         const time_point now = amux::clock::now();
         if (n.text == last_trouble_ && now < quiet_until_)
             return;
@@ -184,19 +139,10 @@ private:
         say_.warning("trouble", n.text);
     }
 
-    /// Sleeps until something happens.
-    void wait_until(time_point when)
-    {
-        alarm_.set(when);
-        pollfd fds[] = {
-            {signals_.fd(), POLLIN, 0}, {alarm_.fd(), POLLIN, 0}, {bond_.fd(), POLLIN, 0}};
-        poll(fds, bond_.broken() ? 2 : 3, -1);
-    }
-
     /// True when nothing of the command runs any more.
     bool step()
     {
-        wait_until(due_);
+        keeper_.wait_until(due_);
         take_notes();
         take_signals();
         if (const int s = command_->stopped())
@@ -211,14 +157,14 @@ private:
         if (told_)
             insist(now);
         else
-            due_ = times_.term_due(bond_.until());
+            due_ = times_.term_due(keeper_.bond().until());
         tell_loss();
         return false;
     }
 
     void take_notes()
     {
-        while (const auto n = bond_.take()) {
+        while (const auto n = keeper_.take()) {
             if (n->what == note::kind::trouble)
                 tell_trouble(*n);
             else if (n->what == note::kind::lost)
@@ -226,7 +172,7 @@ private:
             else if (n->what == note::kind::released)
                 lose("the lease was given back before the command began");
         }
-        if (bond_.broken())
+        if (keeper_.bond().broken())
             lose("the process that keeps the lease has died");
     }
 
@@ -279,7 +225,7 @@ private:
 
     void look_for_an_end(time_point now)
     {
-        if (now >= times_.term_due(bond_.until()))
+        if (now >= times_.term_due(keeper_.bond().until()))
             lose("the lease could not be renewed in time");
         if (!lost_ && !outcome_)
             return;
@@ -292,7 +238,7 @@ private:
     /// SIGKILL, when it is due, to all that runs; and again, until nothing does.
     void insist(time_point now)
     {
-        due_ = times_.kill_due(*told_, bond_.until());
+        due_ = times_.kill_due(*told_, keeper_.bond().until());
         if (now < due_)
             return;
         command_->kill_all();
@@ -305,8 +251,8 @@ private:
         const bool was_in_front = terminal_.take_back_from(command_->id());
         if (lost_ || outcome_->signal == SIGKILL)
             terminal_.restore_mode();
-        const int trouble = bond_.shared().trouble;
-        const bool ours = give_back();
+        const int trouble = keeper_.bond().shared().trouble;
+        const bool ours = keeper_.give_back(granted_.token);
         command_->bury_orphans();
         command_->bury();
         if (trouble == ETIME)
@@ -327,57 +273,9 @@ private:
         return outcome_->status;
     }
 
-    /// Returns: false when the lease was somebody else's, or nobody's.
-    bool give_back()
-    {
-        bond_.send(note::kind::release);
-        const time_point limit = amux::clock::now() + keeper_limit;
-        while (!bond_.broken() && amux::clock::now() < limit) {
-            while (const auto n = bond_.take()) {
-                if (n->what == note::kind::released)
-                    return released(n->yes, n->text);
-            }
-            if (!bond_.broken())
-                wait_until(limit);
-            while (signals_.take() !=
-                   0) { // nobody is there any more to whom they could be passed on
-            }
-        }
-        return release_ourselves();
-    }
-
-    /// The keeper is dead, or stopped. It must not renew what is released here.
-    bool release_ourselves()
-    {
-        end_keeper();
-        try {
-            return released(release_token(r_, granted_.token), "");
-        } catch (const std::exception& e) {
-            return released(true, e.what());
-        }
-    }
-
-    bool released(bool ours, const std::string& trouble)
-    {
-        if (!trouble.empty())
-            say_.error("unreleased", "not released, so taken until its time is up: " + trouble);
-        else if (ours)
-            say_.detail("released", "released");
-        return ours;
-    }
-
-    void end_keeper()
-    {
-        if (keeper_ == 0)
-            return;
-        kill(keeper_, SIGKILL);
-        waitpid(keeper_, nullptr, 0);
-        keeper_ = 0;
-    }
-
     int finish(int code)
     {
-        end_keeper();
+        keeper_.end();
         tell_loss();
         return code;
     }
@@ -389,9 +287,7 @@ private:
     const reporter say_;
     signals signals_;
     terminal terminal_;
-    bond bond_;
-    alarm_clock alarm_;
-    pid_t keeper_ = 0;
+    partner keeper_{r_, say_, signals_};
     std::vector<pid_t>
         others_; // our children that are not the command's: the keeper, and what the caller had
     time_point cancelled_at_{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "keeper.hpp"
 
+#include "cancel_listener.hpp"
 #include "exit_code.hpp"
 #include "processes.hpp"
 #include "store.hpp"
@@ -43,34 +44,6 @@ std::string text_of(const std::exception_ptr& trouble)
         return "something was thrown";
     }
 }
-
-/// While the lease is waited for, whatever the front says, and its end, means: no longer. It is not read here.
-class cancel_listener {
-public:
-    explicit cancel_listener(const bond& front) : thread_{[this, &front] { listen(front); }} {}
-    cancel_listener(const cancel_listener&) = delete;
-    cancel_listener& operator=(const cancel_listener&) = delete;
-    ~cancel_listener()
-    {
-        done_();
-        thread_.join();
-    }
-
-    std::stop_source stop;
-
-private:
-    void listen(const bond& front)
-    {
-        pollfd fds[] = {{front.fd(), POLLIN, 0}, {done_.fd(), POLLIN, 0}};
-        while (poll(fds, 2, -1) < 0) {
-        }
-        if (fds[1].revents == 0)
-            stop.request_stop();
-    }
-
-    wake done_;
-    std::thread thread_;
-};
 
 class keeper {
 public:

@@ -4,6 +4,8 @@
 #include "hold.hpp"
 #include "report.hpp"
 #include "store.hpp"
+#include "streams.hpp"
+#include "vocabulary.hpp"
 #include "words.hpp"
 
 #include <amux/error.hpp>
@@ -16,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace {
@@ -61,16 +62,6 @@ int run(request r)
             return static_cast<int>(watch(r));
         default:
             return hold(r);
-    }
-}
-
-/// For each of those that are closed: else what is opened next would be taken for it. Reading and writing fails as before,
-/// and the command finds them closed.
-void fill_standard_streams()
-{
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        if (fcntl(fd, F_GETFD) < 0)
-            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
     }
 }
 

@@ -61,7 +61,4 @@ std::optional<milliseconds> read_duration(std::string_view text);
 /// Throws: `usage_error`.
 request read_words(const std::vector<std::string>& words, const char* from_environment);
 
-/// All of the help, or that of one command.
-std::string help_text(std::string_view about);
-
 } // namespace amuxctl
