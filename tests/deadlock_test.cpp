@@ -291,6 +291,23 @@ TEST_CASE("deadlock_detector: a request with a limit is not refused, and nobody 
     CHECK(waits.state() == "owns");
 }
 
+TEST_CASE("deadlock_detector: a lock made shared is in no reader's way", "[deadlock]")
+{
+    world w;
+    amux::manual_event_loop loop;
+    request held{w.a.lock("k"), w.by(w.one)};
+    request other{w.b.lock("k"), w.by(w.two)};
+    held.guard().downgrade();
+    request writer{w.a.try_lock_for("k", 10ms), w.by(w.three, loop)};
+    request reader{w.a.lock_shared("k"), w.by(w.two, loop)}; // goes on in 10 ms at the latest
+    request mine{w.b.lock("k"), w.by(w.one)};
+    CHECK(mine.state() == "waits");
+    loop.advance(10ms);
+    loop.run_ready();
+    CHECK(reader.state() == "owns");
+    mine.destroy();
+}
+
 TEST_CASE("deadlock_detector: what was given back, stopped or made shared is in nobody's way",
           "[deadlock]")
 {

@@ -14,11 +14,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -52,6 +54,25 @@ journal events_of(Mux& mux, std::string_view phases)
 {
     return events_of(mux.observer().chrome_trace(), phases);
 }
+
+/// Is told of downgrades.
+struct observed : amux::multi_threaded {
+    struct observer : amux::no_observer {
+        int downgrades = 0;
+        void on_downgrade(const amux::lock_observation&) noexcept { ++downgrades; }
+    };
+};
+
+/// A clock that is asked while an event is being written, and reads the trace then.
+struct reading_clock {
+    static inline std::function<void()> read;
+    static amux::clock::time_point now()
+    {
+        if (const auto once = std::exchange(read, nullptr))
+            once();
+        return virtual_clock::now();
+    }
+};
 
 /// A key that has no text.
 struct pair_key {
@@ -228,6 +249,7 @@ TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it"
     request set_before{mux.lock_all(3, 4)};
     CHECK(mux.observer().dropped() == 0);
     CHECK(events_of(mux, "X").empty());
+    CHECK(mux.observer().chrome_trace().find(R"("dropped":0})") != std::string::npos);
     mux.observer().start(4);
     before.unlock(); // of its beginning nothing is known
     shared_before.unlock();
@@ -268,6 +290,7 @@ TEST_CASE("tracing: recording allocates nothing", "[tracing]")
 
 TEST_CASE("tracing: a key is called by its text, whatever is in it", "[tracing]")
 {
+    CHECK(track_name<std::string>("") == "\"''\"");
     CHECK(track_name<std::string>("say \"hi\"") == R"("'say \"hi\"'")");
     CHECK(track_name<std::string>("it's\\\n") == R"("'it\\'s\\\\\\x0a'")");
     CHECK(track_name<std::string>("gr\xC3\xBC\xC3\x9F \xE2\x82\xAC") ==
@@ -346,4 +369,24 @@ TEST_CASE("tracing: a policy may count and trace", "[tracing]")
     CHECK(mux.observer().counts().releases == 2);
     CHECK(events_of(mux, "X").size() == 2);
     CHECK(events_of(mux, "b").size() == 2);
+}
+
+TEST_CASE("tracing: the observer that was there before is told of downgrades", "[tracing]")
+{
+    amux::asyncmux<std::string, amux::tracing<std::string, observed>> mux;
+    auto guard = mux.try_lock("a");
+    guard.downgrade();
+    CHECK(mux.observer().downgrades == 1);
+}
+
+TEST_CASE("tracing: what is being written just now is left out", "[tracing]")
+{
+    amux::asyncmux<int, amux::tracing<int, amux::multi_threaded, reading_clock>> mux;
+    mux.observer().start(8);
+    const auto first = mux.try_lock(1);
+    std::string document;
+    reading_clock::read = [&] { document = mux.observer().chrome_trace(); };
+    const auto second = mux.try_lock(2);
+    CHECK(events_of(std::as_const(document), "MXbe").size() == 3);
+    CHECK(events_of(mux, "MXbe").size() == 5);
 }

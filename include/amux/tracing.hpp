@@ -157,8 +157,8 @@ std::string tracing<Key, Threading, Clock>::observer::chrome_trace(std::string_v
         if (!s.filled.load(std::memory_order_acquire))
             continue; // being written just now
         json.add(s.event);
-        if (lost != 0 && i + 1 == n)
-            end = s.event.at; // of what came later nothing is known
+        if (lost != 0)
+            end = s.event.at; // of what came after the last one nothing is known
     }
     return std::move(json).finish(end, lost);
 }

@@ -138,6 +138,8 @@ COMPILER = ["clang++-19", "-std=c++20", "-O0", "-w", "-pthread", "-D_GLIBCXX_ASS
 # The part of their programs that is run; and what they are linked with.
 SCHEDULES = {"schedules/mux_schedules": "0.005", "schedules/loop_schedules": "0.2",
              "schedules/backend_schedules": "0.2"}
+# How long random tests are, where not the twentieth part of what they are: these are cheap.
+SCALES = {"random/deadlock_walk": "1", "random/observers_walk": "0.5"}
 EXPLORER = [f"schedules/{name}" for name in ("explorer", "fibre", "interposed", "mux_program")]
 SUPPORT = tuple(map(str, files("tests/support/*.cpp")))
 
@@ -214,7 +216,7 @@ class Bench:
     @staticmethod
     def test(step, folder, limit, number=0):
         return bugs.run_test(folder / "test", "~[.]", step[1], limit, "--abort", AMUX_SEED="1",
-                             AMUX_MUTANT=str(number), AMUX_TEST_SCALE="0.05",
+                             AMUX_MUTANT=str(number), AMUX_TEST_SCALE=SCALES.get(step[0], "0.05"),
                              AMUX_SCHEDULES=SCHEDULES.get(step[0], "1"),
                              ASAN_OPTIONS="hard_rss_limit_mb=2000")
 

@@ -11,7 +11,6 @@
 #include <amux/scheduler.hpp>
 #include <amux/source_location.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -52,11 +51,9 @@ public:
             b.record = new request_record;
         request_record& r = *b.record;
         r.keys.clear();
-        if (!b.whole) {
-            r.keys.reserve(b.size);
-            for (const auto& p : b)
-                r.keys.push_back(p.key);
-        }
+        r.keys.reserve(b.size);
+        for (const auto& p : b) // of the whole mux it has none yet
+            r.keys.push_back(p.key);
         r.block = &b;
         r.mode = b.mode;
         r.whole = b.whole;
@@ -93,7 +90,6 @@ public:
         r.kept_by = nullptr;
         const lock_scope l{self.mutex_};
         self.records_.erase(r);
-        --self.size_;
     }
 
     const char* name() const noexcept { return name_; }
@@ -101,7 +97,6 @@ public:
 
     // With all locks of the mux held.
 
-    std::size_t size() const noexcept { return size_; }
     /// Calls `f(record)` for each, in order of arrival.
     template <class F>
     void for_each(F f)
@@ -138,7 +133,6 @@ private:
             const lock_scope l{mutex_};
             r.number = ++last_number_;
             records_.push_back(r);
-            ++size_;
         }
         if (graph_)
             graph_->arrives(r, by.asking);
@@ -149,7 +143,6 @@ private:
     const scheduler* const time_;
     const describer describe_;
     intrusive_list<request_record, &request_record::prev, &request_record::next> records_;
-    std::size_t size_ = 0;
     std::uint64_t last_number_ = 0;
     spin_lock mutex_;
 };

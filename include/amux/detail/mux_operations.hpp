@@ -569,7 +569,6 @@ template <class Key, class Threading, class Hash, class Equal>
 void mux_core<Key, Threading, Hash, Equal>::add_requests(mux_snapshot<Key>& out,
                                                          lock_records& records)
 {
-    out.requests.reserve(records.size()); // as for the keys: none is moved under the locks
     const clock::time_point now = records.now();
     records.for_each([&](const request_record& r) {
         auto& request = out.requests.emplace_back();
