@@ -43,6 +43,7 @@ struct walk_manners {
     bool shortens = true; // leases are extended to a shorter ttl
     bool stops = true;
     bool waits_end = true; // `max_wait` may be short
+    bool wipes = false; // in every other walk, nodes of a store lose what a majority of it keeps
     milliseconds poll = 40ms;
     milliseconds patience = 300s; // by then everybody has been served
 };
@@ -92,6 +93,7 @@ public:
     lease_walk(std::uint64_t seed, walk_manners manners) : random_{seed}, manners_{manners}
     {
         store_.decide([this](const amux::testing::backend_call& c) { return course_of(c); });
+        manners_.wipes = manners_.wipes && one_in(2);
         keys_ = 1 + below(2);
         const std::size_t processes = 2 + below(3);
         for (std::size_t n = 0; n < processes; ++n) {
@@ -131,6 +133,7 @@ public:
     std::size_t grants = 0;
     std::size_t losses = 0;
     std::size_t failures = 0;
+    std::size_t most_wipes = 0; // of one lease
     std::size_t requests() const { return store_.count(); }
 
 private:
@@ -160,6 +163,7 @@ private:
         amux::clock::time_point valid_until;
         bool given_back = false; // by who holds it
         bool over = false;
+        std::size_t wipes = 0;
     };
 
     std::size_t below(std::size_t n)
@@ -252,6 +256,8 @@ private:
         }
         if (manners_.stops && !stoppable_.empty() && one_in(60))
             stoppable_[below(stoppable_.size())]->request_stop();
+        if (manners_.wipes)
+            wipe();
     }
 
     // At every moment: one believer for a key, and the store agrees with him.
@@ -275,6 +281,18 @@ private:
             for (belief* const other : beliefs_) {
                 if (other != b && other->key == b->key && other->lease.is_held())
                     fail(*b, "is not the only one that believes");
+            }
+        }
+    }
+
+    // One node loses a lease that somebody believes in.
+    void wipe()
+    {
+        if constexpr (requires(Store& s) { s.wipe("", ""); }) {
+            for (belief* const b : beliefs_) {
+                if (b->over || b->given_back || !store_.wipe(b->key, b->lease.token()))
+                    continue;
+                most_wipes = (std::max)(most_wipes, ++b->wipes);
             }
         }
     }
@@ -419,7 +437,9 @@ void check_walks(const walk_manners& manners, int walks)
     std::size_t losses = 0;
     std::size_t failures = 0;
     std::size_t requests = 0;
-    for (int n = replay ? 1 : support::scaled(walks); n > 0; --n, ++seed) {
+    std::size_t wipes = 0;
+    const int all = replay ? 1 : support::scaled(walks);
+    for (int n = all; n > 0; --n, ++seed) {
         const support::seeded_bits bits{seed};
         auto made = std::make_unique<lease_walk<Store>>(seed, manners);
         lease_walk<Store>& w = *made;
@@ -432,10 +452,12 @@ void check_walks(const walk_manners& manners, int walks)
         losses += w.losses;
         failures += w.failures;
         requests += w.requests();
+        wipes = (std::max)(wipes, w.most_wipes);
     }
     INFO("grants " << grants << ", lost " << losses << ", not granted " << failures << ", requests "
-                   << requests);
+                   << requests << ", most wipes of a lease " << wipes);
     CHECK(grants > 0);
+    CHECK((!manners.wipes || all < 100 || wipes > 1)); // a second one: it was put back
 }
 
 } // namespace support
