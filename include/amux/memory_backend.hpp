@@ -4,7 +4,7 @@
 #include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/intrusive_list.hpp>
-#include <amux/detail/promise_hooks.hpp>
+#include <amux/detail/home_of.hpp>
 #include <amux/detail/resume_queue.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/scheduler.hpp>
@@ -18,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -95,8 +94,7 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> handle)
     {
-        if constexpr (!std::is_void_v<Promise>)
-            where_ = detail::scheduler_of(handle.promise());
+        where_ = detail::home_of(handle);
         return suspend(handle);
     }
 

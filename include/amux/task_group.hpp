@@ -3,7 +3,7 @@
 
 #include <amux/detail/fatal.hpp>
 #include <amux/detail/intrusive_list.hpp>
-#include <amux/detail/promise_hooks.hpp>
+#include <amux/detail/home_of.hpp>
 #include <amux/detail/resume_queue.hpp>
 #include <amux/detail/root_list.hpp>
 #include <amux/detail/task_root.hpp>
@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 
 namespace amux {
@@ -81,8 +80,7 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> waiter) noexcept
     {
-        if constexpr (!std::is_void_v<Promise>)
-            scheduler_ = detail::scheduler_of(waiter.promise());
+        scheduler_ = detail::home_of(waiter);
         return suspend(waiter);
     }
 

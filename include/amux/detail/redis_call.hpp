@@ -3,7 +3,7 @@
 
 #include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
-#include <amux/detail/promise_hooks.hpp>
+#include <amux/detail/home_of.hpp>
 #include <amux/detail/redis_io.hpp>
 #include <amux/error.hpp>
 #include <amux/scheduler.hpp>
@@ -98,10 +98,7 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> handle)
     {
-        scheduler* home = nullptr;
-        if constexpr (!std::is_void_v<Promise>)
-            home = scheduler_of(handle.promise());
-        return suspend(handle, home);
+        return suspend(handle, home_of(handle));
     }
 
     T await_resume()
@@ -181,10 +178,7 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> handle)
     {
-        scheduler* home = nullptr;
-        if constexpr (!std::is_void_v<Promise>)
-            home = scheduler_of(handle.promise());
-        return suspend(handle, home);
+        return suspend(handle, home_of(handle));
     }
 
     void await_resume()
