@@ -18,6 +18,7 @@ Legs, in order:
   checks     layers, format, doc snippets and links, contracts, headers alone, instruction counts,
              negative compile tests, clang-tidy
   bugs       mistakes put back on purpose: each must turn its test red
+  bugs-amuxctl  the same, in amuxctl
   consumers  a user's project: subdirectory, FetchContent, installed package, pkg-config
   libcxx     LLVM's standard library: each public header, one program, and what is said without the flag
   fuzz       libFuzzer's programs for the model of the locks, orders for leases, files for the bank
@@ -45,7 +46,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 coverage asan asan-gcc schedules tsan checks bugs consumers libcxx fuzz)
+all_legs=(gcc clang14 clang19 coverage asan asan-gcc schedules tsan checks bugs bugs-amuxctl consumers libcxx fuzz)
 known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
@@ -55,7 +56,7 @@ install_for() {
     for leg in "$@"; do
         case $leg in
             clang14) packages+=(clang-14) ;;
-            clang19 | asan | tsan | bugs | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
+            clang19 | asan | tsan | bugs | bugs-amuxctl | fuzz | mutants) packages+=(clang-19 libclang-rt-19-dev) ;;
             coverage) packages+=(llvm-19) ;;
             checks) packages+=(clang-14 clang-19 clang-format-19 clang-tidy-19 doxygen valgrind) ;;
             consumers) packages+=(pkg-config) ;;
@@ -178,6 +179,7 @@ run_leg() {
             -DAMUX_TEST_RANDOM_FAULTS=OFF ;;
         checks) script_leg checks python3 tests/checks/run.py ;;
         bugs) script_leg bugs python3 tests/bugs/run.py ;;
+        bugs-amuxctl) script_leg bugs-amuxctl python3 tests/amuxctl/mistakes.py ;;
         consumers) script_leg consumers tests/consumer/run.sh ;;
         libcxx) script_leg libcxx python3 tests/libcxx/run.py ;;
         fuzz) script_leg fuzz python3 tests/fuzz/run.py ;;
