@@ -4,6 +4,7 @@
 #include "support/request.hpp"
 
 #include <amux/asyncmux.hpp>
+#include <amux/deadlock_detector.hpp>
 #include <amux/manual_event_loop.hpp>
 #include <amux/task.hpp>
 
@@ -123,6 +124,20 @@ TEMPLATE_TEST_CASE("asyncmux: the other forms allocate nothing once they are war
     CHECK(allocated(mux, coroutines, [&](auto& m, int) {
               return m.try_lock_all_for(keys, 1ms, stop); // some of them time out
           }) == 0);
+}
+
+TEST_CASE("asyncmux: records, and a search for deadlocks, allocate nothing once they are warm",
+          "[asyncmux][allocation]")
+{
+    amux::deadlock_detector detector;
+    asyncmux<> mux{{.deadlocks = &detector}};
+    asyncmux<> recorded{{.record_requests = true}};
+    const int coroutines = GENERATE(1, 5);
+    for (auto* m : {&mux, &recorded}) {
+        CHECK(allocated(*m, coroutines, [](auto& x, int) { return x.lock("k"); }) == 0);
+        CHECK(allocated(*m, coroutines, [](auto& x, int) { return x.lock(); }) == 0);
+        CHECK(allocated(*m, coroutines, [](auto& x, int) { return x.lock_all("k", "l"); }) == 0);
+    }
 }
 
 TEST_CASE("asyncmux: a release with a thousand waiters allocates nothing", "[asyncmux][allocation]")

@@ -104,7 +104,8 @@ TEST_CASE("deadlock_detector: the request that closes a cycle over two muxes is 
                StartsWith("amux: deadlock: context ") &&
                    ContainsSubstring(" asks for 'a' (exclusive, mux 'accounts') at ") &&
                    ContainsSubstring("; context ") &&
-                   ContainsSubstring(" waits for 'a' (exclusive, mux 'orders') at "));
+                   ContainsSubstring(" waits for 'a' (exclusive, mux 'orders') at ") &&
+                   EndsWith("deadlock_test.cpp:" + std::to_string(first_line)));
 }
 
 TEST_CASE("deadlock_detector: who is refused leaves nothing behind, and can ask again",
@@ -180,6 +181,15 @@ TEST_CASE("deadlock_detector: no key makes the cycle say what is not so", "[dead
     CHECK_THAT(self.message(), !ContainsSubstring("\n"));
 }
 
+TEST_CASE("deadlock_detector: a mux without a name has none in the cycle", "[deadlock]")
+{
+    world w;
+    request held{w.b.lock("k"), w.by(w.one)};
+    request self{w.b.lock("k"), w.by(w.one)};
+    REQUIRE(is_refused(self));
+    CHECK_THAT(self.message(), ContainsSubstring(" asks for 'k' (exclusive) at "));
+}
+
 TEST_CASE("deadlock_detector: with reentrancy prevented, that error comes first", "[deadlock]")
 {
     world w;
@@ -205,6 +215,53 @@ TEST_CASE("deadlock_detector: three wait in a circle, for several keys, one, and
     request closing{w.a.lock_all("x", "l", "k"), w.by(w.two)};
     CHECK(is_refused(closing));
     CHECK_THAT(closing.message(), ContainsSubstring("asks for 'x', 'l', 'k'"));
+}
+
+TEST_CASE("deadlock_detector: who has come for the whole mux later is in nobody's way",
+          "[deadlock]")
+{
+    world w;
+    const amux::context four;
+    request by_one{w.a.lock("k"), w.by(w.one)};
+    request by_three{w.a.lock("l"), w.by(w.three)};
+    request by_two{w.b.lock("m"), w.by(w.two)};
+    request ahead{w.a.lock("l"), w.by(w.two)}; // for three, who runs
+    request whole{w.a.lock(), w.by(four)}; // for one, too
+    request mine{w.b.lock("m"), w.by(w.one)}; // for two, who does not wait for four
+    CHECK(mine.state() == "waits");
+    mine.destroy();
+}
+
+TEST_CASE("deadlock_detector: of those in one line each is looked at", "[deadlock]")
+{
+    world w;
+    const amux::context left{&w.two};
+    const amux::context right{&w.two};
+    const amux::context four;
+    request by_one{w.a.lock("l"), w.by(w.one)};
+    request by_two{w.b.lock("m"), w.by(w.two)};
+    request by_three{w.a.lock("k"), w.by(w.three)};
+    request first{w.a.lock("k"), w.by(left)}; // for three, who runs
+    request between{w.a.lock_all("k", "l"), w.by(four)}; // for one, too
+    request last{w.a.lock("k"), w.by(right)};
+    request closing{w.b.lock("m"), w.by(w.one)}; // for two, who awaits whoever asks last
+    CHECK(is_refused(closing));
+}
+
+TEST_CASE("deadlock_detector: who has a limit and the context that asks is in nobody's way",
+          "[deadlock]")
+{
+    world w;
+    amux::manual_event_loop loop;
+    request by_three{w.a.lock("k"), w.by(w.three)};
+    request by_one{w.b.lock("m"), w.by(w.one)};
+    request behind_one{w.b.lock("m"), w.by(w.two)};
+    request limited{w.a.try_lock_for("k", 10ms), w.by(w.one, loop)};
+    request other{w.a.lock("k"), w.by(w.one)}; // of a coroutine with the same context
+    CHECK(other.state() == "waits");
+    other.destroy();
+    limited.destroy();
+    behind_one.destroy();
 }
 
 TEST_CASE("deadlock_detector: who waits ahead counts, with what its context holds", "[deadlock]")

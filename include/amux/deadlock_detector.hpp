@@ -239,8 +239,7 @@ private:
             r.found_next = nullptr;
             end = (end ? end->found_next : asking.found_next) = &r;
         };
-        asking.search = search_;
-        asking.found_next = nullptr;
+        asking.found_next = nullptr; // itself it is never reached: it is ahead of nobody
         for (record* w = &asking; w; w = w->found_next) {
             const auto closes = [&](record& ahead) {
                 if (stands_still(ahead))
@@ -274,7 +273,7 @@ private:
                     return true;
             }
         }
-        return false;
+        return false; // a search would find nothing
     }
     bool is_ahead_of_somebody(const record& r) noexcept
     {
@@ -285,7 +284,7 @@ private:
             if (k.in->table == &keys_ && k.next)
                 return true;
         }
-        return false;
+        return false; // nobody has come since
     }
 
     /// Whether `f` says yes to one of those that `w` waits for. Those that this search has looked at are left out.

@@ -97,7 +97,7 @@ HEADERS = {
     "lock_waiter": (["faults/cancellation"], MUX),
     "lock_operation": (["faults/guards"], MUX),
     "asyncmux": (["faults/guards"], MUX),
-    "deadlock_detector": (["deadlock_test"], RECORDS),
+    "deadlock_detector": (["deadlock_test", "allocation_test"], RECORDS),
     "request_record": (["deadlock_test"], RECORDS),
     "lock_records": ([], RECORDS),
     "long_holds": (["request_record_test"], []),
@@ -139,7 +139,8 @@ COMPILER = ["clang++-19", "-std=c++20", "-O0", "-w", "-pthread", "-D_GLIBCXX_ASS
 SCHEDULES = {"schedules/mux_schedules": "0.005", "schedules/loop_schedules": "0.2",
              "schedules/backend_schedules": "0.2"}
 # How long random tests are, where not the twentieth part of what they are: these are cheap.
-SCALES = {"random/deadlock_walk": "1", "random/observers_walk": "0.5"}
+SCALES = {"random/deadlock_walk": "1", "random/observers_walk": "0.5",
+          "stress/deadlock_stress": "1"}
 EXPLORER = [f"schedules/{name}" for name in ("explorer", "fibre", "interposed", "mux_program")]
 SUPPORT = tuple(map(str, files("tests/support/*.cpp")))
 

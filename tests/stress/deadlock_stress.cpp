@@ -6,12 +6,15 @@
 #include <amux/asyncmux.hpp>
 #include <amux/context.hpp>
 #include <amux/deadlock_detector.hpp>
+#include <amux/manual_event_loop.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <optional>
+#include <random>
 #include <stop_token>
 #include <string_view>
 #include <thread>
@@ -107,4 +110,40 @@ TEST_CASE("deadlock_detector: who may not wait is in no cycle", "[deadlock][thre
     run(full, other, true);
     one.join();
     CHECK(refused == 0); // whoever asks for the full one is told so at once, and goes on
+}
+
+TEST_CASE("deadlock_detector: threads ask, hold, downgrade and leave as they like",
+          "[deadlock][threads]")
+{
+    amux::deadlock_detector detector;
+    mux a{{.deadlocks = &detector}};
+    mux b{{.deadlocks = &detector}};
+    const int rounds = support::scaled(20'000);
+    const auto run = [&](unsigned seed) {
+        std::minstd_rand random{seed};
+        const auto below = [&random](unsigned n) { return static_cast<int>(random() / 7 % n); };
+        amux::manual_event_loop loop;
+        const amux::context who[3];
+        std::optional<request<mux::guard>> asked[3];
+        for (int n = 0; n != rounds; ++n) {
+            const int i = below(3);
+            auto& mine = asked[i];
+            const support::asker as{&loop, &who[i]};
+            mux& m = below(2) == 0 ? a : b;
+            if (mine && mine->state() == "owns" && below(3) == 0)
+                mine->guard().downgrade();
+            else if (mine)
+                mine.reset();
+            else if (below(4) == 0)
+                mine.emplace(m.lock(), as);
+            else
+                mine.emplace(m.lock(below(2)), as);
+            loop.run_ready();
+        }
+    };
+    std::thread other{run, 1U};
+    run(2);
+    other.join();
+    CHECK(a.tracked_keys() + b.tracked_keys() == 0);
+    CHECK(a.snapshot().requests.empty());
 }
