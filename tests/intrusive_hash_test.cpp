@@ -24,15 +24,15 @@ struct node {
     int value = 0;
 };
 
-using table = amux::detail::intrusive_hash<node>;
+using node_table = amux::detail::intrusive_hash<node>;
 
-node* find(table& t, const node& n)
+node* find(node_table& t, const node& n)
 {
     return t.find(n.hash, [&n](const node& other) { return other.value == n.value; }).node;
 }
 
 /// Every node that the table walks over; fails when it meets one twice.
-std::set<const node*> walk(table& t)
+std::set<const node*> walk(node_table& t)
 {
     std::set<const node*> met;
     bool twice = false;
@@ -51,7 +51,7 @@ TEST_CASE("intrusive_hash: it holds what was inserted and not erased, in every s
     std::mt19937_64 random{hashes};
     std::deque<node> nodes(static_cast<std::size_t>(support::scaled(3000)));
     std::unordered_multimap<std::uint64_t, node*> expected;
-    table t;
+    node_table t;
     std::size_t next = 0;
     bool same = true;
     while (next < nodes.size()) {
@@ -89,7 +89,7 @@ TEST_CASE("intrusive_hash: a walk meets each node once, in every stage of growin
 {
     std::deque<node> nodes(200);
     std::mt19937_64 random{1};
-    table t;
+    node_table t;
     std::set<const node*> expected;
     for (node& n : nodes) {
         n.hash = random();
@@ -104,12 +104,12 @@ TEST_CASE("intrusive_hash: all nodes can be taken into another table, in every s
 {
     for (std::size_t count = 0; count < 80; ++count) {
         std::deque<node> nodes(count);
-        table from;
+        node_table from;
         for (node& n : nodes) {
             n.hash = static_cast<std::uint64_t>(&n - &nodes[0]) * 0x9E3779B97F4A7C15u;
             from.insert(n);
         }
-        table to;
+        node_table to;
         from.take_all([&to](node& n) { to.insert(n); });
         REQUIRE(from.size() == 0);
         REQUIRE(walk(from).empty());
@@ -130,7 +130,7 @@ TEST_CASE("intrusive_hash: no insertion moves more than the nodes of a few bucke
 {
     // Two nodes for each hash: they change places when they move.
     std::deque<node> nodes(2000);
-    table t;
+    node_table t;
     std::size_t most = 0;
     std::size_t inserted = 0;
     std::vector<const node*> chains;

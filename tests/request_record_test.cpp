@@ -32,7 +32,7 @@ using support::request;
 namespace {
 
 /// Time stands still, and what a mux records goes by it.
-struct world {
+struct recorded_world {
     amux::manual_event_loop loop;
     asyncmux<> mux{{.name = "m", .record_requests = true, .time = &loop}};
     amux::context one;
@@ -46,7 +46,7 @@ struct world {
 TEST_CASE("snapshot: with records it says who holds and waits, how, and for how long",
           "[asyncmux][records]")
 {
-    world w;
+    recorded_world w;
     request held{w.mux.lock_all_shared("k", "l"), w.by(w.one)};
     w.loop.advance(3s);
     request waits{w.mux.lock("l"), w.by(w.two)};
@@ -76,7 +76,7 @@ TEST_CASE("snapshot: with records it says who holds and waits, how, and for how 
 
 TEST_CASE("snapshot: whoever leaves without a lock leaves no record", "[asyncmux][records]")
 {
-    world w;
+    recorded_world w;
     std::stop_source stop;
     request held{w.mux.lock(), w.by(w.one)};
     request stopped{w.mux.lock("k", stop.get_token()), w.by(w.two)};
@@ -96,7 +96,7 @@ TEST_CASE("snapshot: whoever leaves without a lock leaves no record", "[asyncmux
 
 TEST_CASE("snapshot: a record says where its lock is awaited", "[asyncmux][records]")
 {
-    world w;
+    recorded_world w;
     std::vector<amux::request_snapshot<std::string>> seen;
     auto look = [&] { seen.push_back(w.mux.snapshot().requests.at(0)); };
     auto works = [&]() -> task<void> {
@@ -154,7 +154,7 @@ TEST_CASE("asyncmux: a key that has no text is named as one", "[asyncmux][record
 TEST_CASE("tell_long_holds: it tells of each lock once, when its time is over",
           "[asyncmux][records]")
 {
-    world w;
+    recorded_world w;
     std::stop_source stop;
     std::vector<std::uint64_t> told;
     spawn(w.loop, amux::tell_long_holds(
@@ -188,7 +188,7 @@ TEST_CASE("tell_long_holds: it tells of each lock once, when its time is over",
 
 TEST_CASE("tell_long_holds: what it cannot do it says", "[asyncmux][records]")
 {
-    world w;
+    recorded_world w;
     const auto ignore = [](const auto&) {};
     asyncmux<> plain;
     CHECK_FALSE(plain.records_requests());

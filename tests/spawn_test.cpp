@@ -61,7 +61,7 @@ private:
     node* last_ = nullptr;
 };
 
-task<> write(std::string& log, char letter)
+task<> append(std::string& log, char letter)
 {
     log += letter;
     co_return;
@@ -122,8 +122,8 @@ TEST_CASE("spawn: the task begins on the scheduler, not in the call", "[spawn]")
 {
     manual_event_loop loop;
     std::string log;
-    spawn(loop, write(log, 'a'));
-    loop.spawn(write(log, 'b'));
+    spawn(loop, append(log, 'a'));
+    loop.spawn(append(log, 'b'));
     CHECK(log.empty());
     CHECK(loop.run_ready() == 2);
     CHECK(log == "ab");
@@ -162,11 +162,11 @@ TEST_CASE("spawn: a task that has ended leaves nothing", "[spawn]")
 {
     manual_event_loop loop;
     std::string log;
-    loop.spawn(write(log, 'a'));
+    loop.spawn(append(log, 'a'));
     loop.run_ready();
     const auto before = support::live_allocations();
     for (int i = 0; i < 1000; ++i) {
-        loop.spawn(write(log, 'b'));
+        loop.spawn(append(log, 'b'));
         loop.run_ready();
         log.clear();
     }
@@ -178,7 +178,7 @@ TEST_CASE("spawn: on a port that tracks nothing the task owns itself", "[spawn]"
     plain_port port;
     std::string log;
     const auto before = support::live_allocations();
-    spawn(port, write(log, 'a'));
+    spawn(port, append(log, 'a'));
     port.run();
     CHECK(log == "a");
     CHECK(support::live_allocations() == before);

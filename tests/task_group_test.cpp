@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-task<> write(std::string& log, char letter)
+task<> note(std::string& log, char letter)
 {
     log += letter;
     co_return;
@@ -90,7 +90,7 @@ TEST_CASE("task_group: the tasks begin on the scheduler, not in the call", "[tas
     manual_event_loop loop;
     task_group group{loop};
     std::string log;
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     CHECK(log.empty());
     loop.spawn(join(group, log));
     loop.run_ready();
@@ -109,7 +109,7 @@ TEST_CASE("task_group: joining an unused one, or one whose tasks have ended, doe
     };
     root();
     CHECK(log == ".");
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     loop.run_ready();
     root();
     CHECK(log == ".a.");
@@ -173,7 +173,7 @@ TEST_CASE("task_group: once joined it is as new", "[task_group]")
         } catch (int) {
             log += 'e';
         }
-        group.spawn(write(log, 'a'));
+        group.spawn(note(log, 'a'));
         co_await group.join();
         log += '.';
     };
@@ -212,7 +212,7 @@ TEST_CASE("task_group: the one that joins resumes on its own scheduler", "[task_
     manual_event_loop theirs;
     task_group group{theirs};
     std::string log;
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     mine.spawn(join(group, log));
     mine.run_ready();
     theirs.run_ready();
@@ -227,7 +227,7 @@ TEST_CASE("task_group: without a scheduler the one that joins resumes where the 
     manual_event_loop loop;
     task_group group{loop};
     std::string log;
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     const auto root = [&]() -> support::fire_and_forget {
         co_await group.join();
         log += '.';
@@ -250,7 +250,7 @@ TEST_CASE("task_group: a task that has ended leaves nothing, before the join", "
     CHECK(gone);
     const auto before = support::live_allocations();
     for (int i = 0; i < 1000; ++i) {
-        group.spawn(write(log, 'a'));
+        group.spawn(note(log, 'a'));
         loop.run_ready();
     }
     CHECK(support::live_allocations() == before);
@@ -283,14 +283,14 @@ TEST_CASE("task_group: destroyed before it is joined, it ends the program with a
         manual_event_loop loop;
         std::string log;
         task_group group{loop};
-        group.spawn(write(log, 'a'));
+        group.spawn(note(log, 'a'));
     });
     CHECK(running.starts_with("amux: a task_group is destroyed before it is joined\n"));
     const std::string ended = support::death_of([] {
         manual_event_loop loop;
         std::string log;
         task_group group{loop};
-        group.spawn(write(log, 'a'));
+        group.spawn(note(log, 'a'));
         loop.run_ready();
     });
     CHECK(ended == running);
@@ -298,7 +298,7 @@ TEST_CASE("task_group: destroyed before it is joined, it ends the program with a
         by_hand loop;
         std::string log;
         task_group group{loop};
-        group.spawn(write(log, 'a'));
+        group.spawn(note(log, 'a'));
     });
     CHECK(elsewhere == running);
 }
@@ -309,7 +309,7 @@ TEST_CASE("task_group: one that joins without a scheduler is destroyed before it
     by_hand loop;
     std::string log;
     task_group group{loop};
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     const auto joins = [&]() -> support::hooked_coroutine {
         co_await group.join();
         log += '.';
@@ -404,7 +404,7 @@ TEST_CASE(
     manual_event_loop theirs;
     std::string log;
     task_group group{theirs};
-    group.spawn(write(log, 'a'));
+    group.spawn(note(log, 'a'));
     const auto joiner = [&]() -> support::hooked_coroutine {
         co_await group.join();
         log += '.';

@@ -29,24 +29,24 @@ using operation = lease_bench::operation;
 namespace {
 
 /// A request of a server that nobody knows.
-struct request {
+struct web_request {
     std::string account;
     std::string_view text() const { return account; }
 };
 
-std::string account_of(const request& r)
+std::string account_of(const web_request& r)
 {
     return "payments:" + r.account;
 }
 
-std::string strict(const request& r)
+std::string strict(const web_request& r)
 {
     if (r.account == "?")
         throw std::out_of_range{"no account"};
     return r.account;
 }
 
-std::optional<std::string> unless_reading(const request& r)
+std::optional<std::string> unless_reading(const web_request& r)
 {
     if (r.account == "read")
         return {};
@@ -63,7 +63,7 @@ template <class Lock>
 asked<web_hold> begin(lease_bench& b, const Lock& lock, std::string account,
                       std::stop_token closed = {})
 {
-    auto a = b.ask(lock.begin(request{std::move(account)}, std::move(closed)));
+    auto a = b.ask(lock.begin(web_request{std::move(account)}, std::move(closed)));
     b.pass();
     return a;
 }
@@ -247,21 +247,23 @@ TEST_CASE("web: a key function that throws or gives nothing is answered with 400
 TEST_CASE("web: a key function gives any text, and may be a pointer to a member", "[web]")
 {
     lease_bench b;
-    const request r{"7"};
+    const web_request r{"7"};
     const auto key_of = [&](auto key_function) {
         auto first = b.ask(hold_for_request(b.locks, key_function).begin(r));
         b.pass();
         const amux::acquired_lock* const lease = first.value().lease();
         return first.value() ? lease ? lease->key() : "no lock" : "refused";
     };
-    CHECK(key_of(&request::account) == "7");
-    CHECK(key_of(&request::text) == "7");
-    CHECK(key_of([](const request& q) { return q.text(); }) == "7");
-    CHECK(key_of([](request q) { return q.account; }) == "7");
-    CHECK(key_of([](const request&) { return "8"; }) == "8");
-    CHECK(key_of([](const request&) { return static_cast<const char*>(nullptr); }) == "refused");
-    CHECK(key_of([](const request& q) { return std::optional{q.text()}; }) == "7");
-    CHECK(key_of([](const request&) { return std::optional<std::string_view>{}; }) == "no lock");
+    CHECK(key_of(&web_request::account) == "7");
+    CHECK(key_of(&web_request::text) == "7");
+    CHECK(key_of([](const web_request& q) { return q.text(); }) == "7");
+    CHECK(key_of([](web_request q) { return q.account; }) == "7");
+    CHECK(key_of([](const web_request&) { return "8"; }) == "8");
+    CHECK(key_of([](const web_request&) { return static_cast<const char*>(nullptr); }) ==
+          "refused");
+    CHECK(key_of([](const web_request& q) { return std::optional{q.text()}; }) == "7");
+    CHECK(key_of([](const web_request&) { return std::optional<std::string_view>{}; }) ==
+          "no lock");
 }
 
 template <class T>
@@ -331,7 +333,7 @@ TEST_CASE("web: a client that goes between the grant and the handler is not serv
     amux::manual_event_loop here; // where the request is served
     const auto lock = hold_for_request(b.locks, account_of);
     std::stop_source closed;
-    asked<web_hold> first{here, lock.begin(request{"7"}, closed.get_token())};
+    asked<web_hold> first{here, lock.begin(web_request{"7"}, closed.get_token())};
     here.run_ready();
     b.pass();
     REQUIRE(b.store.size() == 1);

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-task<int> give(int i)
+task<int> number(int i)
 {
     co_return i;
 }
@@ -64,7 +64,7 @@ using result_of = decltype(sync_wait(std::declval<T>()));
 
 } // namespace
 
-static_assert(std::is_same_v<result_of<decltype(when_all(give(1), nothing()))>,
+static_assert(std::is_same_v<result_of<decltype(when_all(number(1), nothing()))>,
                              std::tuple<int, std::monostate>>);
 static_assert(
     std::is_same_v<result_of<decltype(when_all(std::vector<task<int>>{}))>, std::vector<int>>);
@@ -77,7 +77,7 @@ TEST_CASE("when_all: it gives every result, in the order of the tasks", "[when_a
     const auto move_only = []() -> task<std::unique_ptr<int>> {
         co_return std::make_unique<int>(3);
     };
-    const auto [i, v, p, r] = sync_wait(when_all(give(1), nothing(), move_only(), refer()));
+    const auto [i, v, p, r] = sync_wait(when_all(number(1), nothing(), move_only(), refer()));
     CHECK(i == 1);
     CHECK(v == std::monostate{});
     CHECK(*p == 3);
@@ -247,8 +247,8 @@ TEST_CASE("when_all: it nests, and a great many tasks need no stack", "[when_all
     const auto parent = [&]() -> task<std::size_t> {
         std::vector<task<int>> tasks;
         for (int i = 0; i < count; ++i)
-            tasks.push_back(give(i));
-        auto [numbers, rest] = co_await when_all(when_all(std::move(tasks)), when_all(give(1)));
+            tasks.push_back(number(i));
+        auto [numbers, rest] = co_await when_all(when_all(std::move(tasks)), when_all(number(1)));
         co_return numbers.size();
     };
     CHECK(sync_wait(parent()) == static_cast<std::size_t>(count));

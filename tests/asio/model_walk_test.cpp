@@ -24,8 +24,8 @@
 
 using namespace std::chrono_literals;
 using namespace walks;
-using mux_type = amux::asyncmux<int>;
-using guard_type = mux_type::guard;
+using int_mux = amux::asyncmux<int>;
+using int_guard = int_mux::guard;
 
 namespace {
 
@@ -60,7 +60,7 @@ public:
         }
     }
 
-    mux_type& mux() { return mux_; }
+    int_mux& mux() { return mux_; }
     const std::vector<event>& log() const { return log_; }
     bool listens(int id) { return at(id).signal.slot().has_handler(); }
 
@@ -68,7 +68,7 @@ private:
     struct request {
         asio::cancellation_signal signal;
         std::stop_source source;
-        guard_type guard;
+        int_guard guard;
     };
 
     /// One type of handler for all, with a slot or without.
@@ -78,7 +78,7 @@ private:
 
         executor_type get_executor() const noexcept { return executor; }
         cancellation_slot_type get_cancellation_slot() const noexcept { return slot; }
-        void operator()(const std::exception_ptr& e, guard_type g)
+        void operator()(const std::exception_ptr& e, int_guard g)
         {
             self->told(id, e, std::move(g));
         }
@@ -151,7 +151,7 @@ private:
         log_.push_back({s.id, what});
     }
 
-    void told(int id, const std::exception_ptr& error, guard_type g)
+    void told(int id, const std::exception_ptr& error, int_guard g)
     {
         log_.push_back({id, error ? outcome_of(error) : g ? outcome::granted : outcome::empty});
         at(id).guard = std::move(g);
@@ -197,7 +197,7 @@ private:
     }
 
     const asio_model& model_;
-    mux_type mux_;
+    int_mux mux_;
     std::deque<request> requests_; // by id
     std::array<std::optional<asio::io_context>, contexts_of_asio> contexts_;
     std::vector<event> log_;

@@ -23,13 +23,13 @@
 #include <vector>
 
 using namespace std::chrono_literals;
-using mux_type = amux::asyncmux<int>;
-using guard_type = mux_type::guard;
+using int_mux = amux::asyncmux<int>;
+using int_guard = int_mux::guard;
 
 namespace {
 
 /// Counts up by what is not atomic, so that two in the lock lose counts, and are a race for the thread sanitizer.
-asio::awaitable<void> count_up(mux_type& mux, int& counter, int rounds)
+asio::awaitable<void> count_up(int_mux& mux, int& counter, int rounds)
 {
     for (int i = 0; i != rounds; ++i) {
         const auto guard = co_await mux.lock(0);
@@ -78,7 +78,7 @@ private:
 /// thread, while others release.
 class asks_at_random {
 public:
-    asks_at_random(asio::thread_pool& pool, mux_type& mux, ledger& l, int rounds, unsigned seed)
+    asks_at_random(asio::thread_pool& pool, int_mux& mux, ledger& l, int rounds, unsigned seed)
         : pool_{pool},
           strand_{asio::make_strand(pool)},
           mux_{mux},
@@ -110,7 +110,7 @@ private:
             const auto emit = [this] { signal_.emit(asio::cancellation_type::terminal); };
             asio::post(pool_, [this, emit] { asio::post(strand_, emit); });
         }
-        const auto told = [this](std::exception_ptr e, guard_type g) { take(e, std::move(g)); };
+        const auto told = [this](std::exception_ptr e, int_guard g) { take(e, std::move(g)); };
         auto there =
             asio::bind_cancellation_slot(signal_.slot(), asio::bind_executor(strand_, told));
         const int key = static_cast<int>(random_() % ledger::keys);
@@ -148,7 +148,7 @@ private:
         return keys;
     }
 
-    void take(const std::exception_ptr& e, guard_type g)
+    void take(const std::exception_ptr& e, int_guard g)
     {
         ++(g && !e ? got : !g ? cancelled : others);
         held_ = std::move(g);
@@ -178,11 +178,11 @@ private:
     asio::thread_pool& pool_;
     asio::strand<asio::thread_pool::executor_type> strand_;
     asio::cancellation_signal signal_;
-    mux_type& mux_;
+    int_mux& mux_;
     ledger& ledger_;
     int left_;
     std::minstd_rand random_;
-    guard_type held_;
+    int_guard held_;
     int first_ = 0; // of the keys that are asked for
     int last_ = 0;
 };
@@ -192,7 +192,7 @@ private:
 TEST_CASE("asio threads: coroutines of a pool that share a lock count right", "[asio][stress]")
 {
     asio::thread_pool pool{3};
-    mux_type mux;
+    int_mux mux;
     int counter = 0;
     const int rounds = support::scaled(3'000);
     for (int i = 0; i != 8; ++i) {
@@ -210,20 +210,20 @@ TEST_CASE("asio threads: on a pool, each request is granted or cancelled, and no
           "[asio][stress]")
 {
     asio::thread_pool pool{3};
-    mux_type mux;
+    int_mux mux;
     ledger inside;
     const int rounds = support::scaled(5'000);
     std::deque<asks_at_random> workers;
     for (unsigned i = 1; i != 6; ++i)
         workers.emplace_back(pool, mux, inside, rounds, i).begin();
     pool.join();
-    int told = 0;
+    int ended = 0;
     for (const asks_at_random& w : workers) {
-        told += w.got + w.cancelled;
+        ended += w.got + w.cancelled;
         CHECK(w.got > 0);
         CHECK(w.others == 0);
     }
-    CHECK(told == 5 * rounds);
+    CHECK(ended == 5 * rounds);
     CHECK_FALSE(inside.is_wrong());
     CHECK(mux.tracked_keys() == 0);
 }
@@ -231,7 +231,7 @@ TEST_CASE("asio threads: on a pool, each request is granted or cancelled, and no
 TEST_CASE("asio threads: a stop from another thread and the grant: one of them wins, once",
           "[asio][stress]")
 {
-    mux_type mux;
+    int_mux mux;
     asio::io_context io;
     enum class kind : std::uint8_t { forever, timed, with_slot };
     const auto what = GENERATE(kind::forever, kind::timed, kind::with_slot);
@@ -252,7 +252,7 @@ TEST_CASE("asio threads: a stop from another thread and the grant: one of them w
     for (int i = 1; i <= rounds; ++i) {
         stop = {};
         auto guard = mux.try_lock(0);
-        const auto handler = [&](std::exception_ptr, guard_type g) {
+        const auto handler = [&](std::exception_ptr, int_guard g) {
             ++calls;
             granted += g ? 1 : 0;
         };
@@ -288,11 +288,11 @@ TEST_CASE("asio threads: a stop from another thread and the grant: one of them w
 TEST_CASE("asio threads: the context of waiters ends while another thread releases",
           "[asio][stress][lifetime]")
 {
-    mux_type mux;
+    int_mux mux;
     const int rounds = support::scaled(3'000);
     std::atomic<int> round{0};
     std::atomic<int> done{0};
-    guard_type held;
+    int_guard held;
     std::stop_source stop;
     std::jthread releaser{[&] {
         for (int i = 1; i <= rounds; ++i) {
@@ -310,7 +310,7 @@ TEST_CASE("asio threads: the context of waiters ends while another thread releas
         held = mux.try_lock(0);
         {
             asio::io_context io;
-            const auto handler = [&](std::exception_ptr, guard_type) { ++calls; };
+            const auto handler = [&](std::exception_ptr, int_guard) { ++calls; };
             auto there = asio::bind_executor(io, handler);
             if (i % 4 < 2) { // who releases lets both in
                 mux.lock_shared(0)(there);
@@ -341,9 +341,9 @@ TEST_CASE("asio threads: a handler may destroy the mux while the one who release
     std::atomic<int> gone{0};
     const int rounds = support::scaled(5'000);
     for (int i = 1; i <= rounds; ++i) {
-        std::optional<mux_type> mux{std::in_place};
+        std::optional<int_mux> mux{std::in_place};
         auto guard = mux->try_lock(0);
-        const auto handler = [&](const std::exception_ptr&, guard_type g) {
+        const auto handler = [&](const std::exception_ptr&, int_guard g) {
             g.unlock();
             mux.reset();
             gone = i;

@@ -172,8 +172,7 @@ TEST_CASE("asyncmux: a mux with very many keys is divided only when they have go
 TEST_CASE("asyncmux: keys with one hash are told apart by their equality", "[asyncmux][keys]")
 {
     asyncmux<int, amux::multi_threaded, same_hash> mux;
-    using guard = decltype(mux)::guard;
-    std::vector<guard> held;
+    std::vector<decltype(mux)::guard> held;
     for (int i = 0; i != 300; ++i)
         held.push_back(mux.try_lock(i));
     for (int i = 0; i != 300; ++i)

@@ -21,20 +21,20 @@ using support::request;
 
 namespace {
 
-const std::string key = "a key that is too long for the buffer inside of a string";
+const std::string long_key = "a key that is too long for the buffer inside of a string";
 
 /// Asks, in one of six forms, when the `nth` piece of memory from then on is not to be had. True when that was asked for.
 bool finds_none(asyncmux<>& mux, int form, std::stop_token stop, std::size_t nth)
 {
-    const std::vector<std::string> keys{key, key + '2', key + '3'};
+    const std::vector<std::string> keys{long_key, long_key + '2', long_key + '3'};
     support::requests<asyncmux<>> asks;
-    auto one = mux.lock(key, stop);
+    auto one = mux.lock(long_key, stop);
     auto several = mux.lock_all(keys, stop);
     auto whole = mux.lock(stop);
     const support::no_memory none{nth};
     try {
         if (form < 3) {
-            const asyncmux<>::guard g = form == 0   ? mux.try_lock(key)
+            const asyncmux<>::guard g = form == 0   ? mux.try_lock(long_key)
                                         : form == 1 ? mux.try_lock_all(keys)
                                                     : mux.try_lock();
             return none.was_missed(); // and went on without
@@ -61,7 +61,7 @@ TEST_CASE("asyncmux: a request that finds no memory leaves everything as it was"
     const int form = GENERATE(0, 1, 2, 3, 4, 5);
     const bool held = GENERATE(false, true);
     const bool detects = GENERATE(false, true); // then there is no attempt before the wait
-    const std::string holders_key = held ? key : key + '9';
+    const std::string holders_key = held ? long_key : long_key + '9';
     int failures = 0;
     for (std::size_t nth = 1; nth != 12; ++nth) {
         asyncmux<> mux{{.prevent_reentrancy = detects,
@@ -72,7 +72,7 @@ TEST_CASE("asyncmux: a request that finds no memory leaves everything as it was"
         stop.request_stop(); // no callback was left behind
         REQUIRE(mux.tracked_keys() == 1);
         REQUIRE(mux.snapshot().keys.at(0).holders == 1);
-        REQUIRE(mux.try_lock_all(key + '2', key + '3'));
+        REQUIRE(mux.try_lock_all(long_key + '2', long_key + '3'));
         request waiter{mux.lock(holders_key)}; // the limit was not touched
         REQUIRE(waiter.state() == "waits");
     }

@@ -497,7 +497,7 @@ struct noting : recorded {
 };
 
 /// Divides itself at the first lock.
-struct divided : amux::multi_threaded {
+struct in_parts : amux::multi_threaded {
     struct mutex : std::mutex {
         bool try_lock() { return false; }
     };
@@ -597,7 +597,7 @@ TEST_CASE("policy: an observer that asks for it is told of downgrades", "[asyncm
 
 TEST_CASE("policy: a mux of many parts keeps the same promises", "[asyncmux][policy]")
 {
-    asyncmux<std::string, divided> mux;
+    asyncmux<std::string, in_parts> mux;
     request a{mux.lock("a")};
     request whole{mux.lock_shared()};
     request b{mux.lock("b")};

@@ -30,9 +30,9 @@ using mux_type = amux::asyncmux<
     int, amux::tracing<int, amux::counting<amux::multi_threaded, virtual_clock>, virtual_clock>>;
 
 /// Requests of all kinds that come, go, share and give up in any order; and what they have seen themselves.
-class walk {
+class observed_walk {
 public:
-    explicit walk(unsigned seed) : mux{{.record_requests = seed % 2 != 0}}, random_{seed}
+    explicit observed_walk(unsigned seed) : mux{{.record_requests = seed % 2 != 0}}, random_{seed}
     {
         mux.observer().start(10'000);
     }
@@ -201,7 +201,7 @@ TEST_CASE("observers: figures and traces agree with what the requests have seen"
     unsigned seed = Catch::getSeed();
     for (int n = support::scaled(200); n > 0; --n, ++seed) {
         CAPTURE(seed);
-        walk w{seed};
+        observed_walk w{seed};
         bool agrees = true;
         for (int i = 0; i != 100; ++i) {
             w.step();

@@ -4,9 +4,10 @@
 
 #include <amux/event_loop.hpp>
 #include <amux/task.hpp>
-#include <amux/testing/environment.hpp>
 #include <amux/when_all.hpp>
 
+#include <redis/support/asked_here.hpp>
+#include <redis/support/lease_client.hpp>
 #include <redis/support/redis_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,23 +28,13 @@
 using namespace std::chrono_literals;
 using amux::backend_error_kind;
 using amux::redis_backend;
+using support::at;
+using support::contains;
 using support::redis_server;
+using support::run;
+using support::soon;
 
 namespace {
-
-const amux::testing::environment here = amux::testing::in_real_time("");
-
-/// Awaits what `make()` gives, on a loop of its own.
-template <class F>
-auto run(F make)
-{
-    return amux::testing::run_in(here, std::move(make));
-}
-
-amux::redis_options at(const redis_server& server, std::chrono::milliseconds limit = 10s)
-{
-    return {.port = server.port(), .command_timeout = limit};
-}
 
 bool take(redis_backend& b, const std::string& key, const std::string& token = "me")
 {
@@ -60,23 +51,6 @@ std::optional<amux::backend_error> trouble_of(F make)
         return e;
     }
     return std::nullopt;
-}
-
-bool contains(std::string_view text, std::string_view part)
-{
-    return text.find(part) != text.npos;
-}
-
-/// Waits, ten seconds at most.
-template <class F>
-bool soon(F holds)
-{
-    for (int n = 0; n != 5'000; ++n) {
-        if (holds())
-            return true;
-        std::this_thread::sleep_for(2ms);
-    }
-    return false;
 }
 
 amux::task<bool> take_and_release(redis_backend& b, std::string key)

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using namespace std::string_literals;
 using amux::detail::redis_operation;
 using amux::detail::redis_text;
-using kind = redis_operation::kind;
+using asks = redis_operation::kind;
 using verdict = redis_operation::verdict;
 
 namespace {
@@ -98,24 +98,24 @@ TEST_CASE("redis reply: a long one is no trouble once it is complete", "[redis]"
 
 TEST_CASE("redis reply: a grant has its fence, a refusal the time of the holder", "[redis]")
 {
-    operation granted{kind::acquire, "k", "t", 1s};
+    operation granted{asks::acquire, "k", "t", 1s};
     CHECK(read(granted, "*3\r\n:17\r\n:1\r\n$16\r\n1790000000000001\r\n") == verdict::answered);
     CHECK(granted.yes);
     CHECK(granted.fence == 1'790'000'000'000'001u);
 
-    operation refused{kind::acquire, "k", "t", 1s};
+    operation refused{asks::acquire, "k", "t", 1s};
     CHECK(read(refused, "*3\r\n:17\r\n:0\r\n:250\r\n") == verdict::answered);
     CHECK(!refused.yes);
     CHECK(refused.remaining == 250ms);
 
-    operation for_ever{kind::acquire, "k", "t", 1s};
+    operation for_ever{asks::acquire, "k", "t", 1s};
     CHECK(read(for_ever, "*3\r\n:17\r\n:0\r\n:-1\r\n") == verdict::answered);
     CHECK(!for_ever.remaining);
 }
 
 TEST_CASE("redis reply: too late is no answer", "[redis]")
 {
-    operation op{GENERATE(kind::acquire, kind::extend, kind::release, kind::look), "k", "t", 1s};
+    operation op{GENERATE(asks::acquire, asks::extend, asks::release, asks::look), "k", "t", 1s};
     CHECK(read(op, "*2\r\n:17\r\n:-1\r\n") == verdict::too_late);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("redis reply: nonsense is not believed", "[redis]")
                  "*2\r\n:1\r\n+1\r\n", "*2\r\n:1\r\n:2\r\n", "*2\r\n:17\r\n:1\r\n",
                  "*3\r\n:17\r\n:1\r\n:1\r\n", "*3\r\n:17\r\n:1\r\n$2\r\n-1\r\n",
                  "*3\r\n:17\r\n:1\r\n$21\r\n999999999999999999999\r\n");
-    operation op{kind::acquire, "k", "t", 1s};
+    operation op{asks::acquire, "k", "t", 1s};
     INFO(bytes);
     CHECK(read(op, bytes) == verdict::nonsense);
 }
@@ -150,7 +150,7 @@ TEST_CASE("redis command: it carries keys and texts of any bytes", "[redis]")
 {
     const amux::detail::redis_settings settings{amux::redis_options{}};
     const std::string key{"a\0b\r\n", 5};
-    operation op{kind::acquire, key, "t", 1500ms, "text"};
+    operation op{asks::acquire, key, "t", 1500ms, "text"};
     op.number = 12;
     std::string out;
     op.write(amux::detail::redis_command_text{out}, settings, 17us);

@@ -2,6 +2,7 @@
 // Without this file an encrypted connection could be one to anybody, or none.
 #include <amux/redis_backend.hpp>
 
+#include <redis/support/asked_here.hpp>
 #include <redis/support/every_operation.hpp>
 #include <redis/support/loopback.hpp>
 #include <redis/support/redis_server.hpp>
@@ -33,6 +34,8 @@ TEST_CASE("redis TLS: without the component it is refused, and the component nam
 }
 
 #else
+
+using support::contains;
 
 namespace {
 
@@ -94,11 +97,6 @@ std::string trouble_of(amux::redis_backend& b, amux::backend_error_kind& kind)
         return e.what();
     }
     return "none";
-}
-
-bool contains(std::string_view text, std::string_view part)
-{
-    return text.find(part) != text.npos;
 }
 
 } // namespace

@@ -5,8 +5,9 @@
 #include <amux/event_loop.hpp>
 #include <amux/loop_thread.hpp>
 #include <amux/task.hpp>
-#include <amux/testing/environment.hpp>
 
+#include <redis/support/asked_here.hpp>
+#include <redis/support/lease_client.hpp>
 #include <redis/support/redis_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -22,24 +23,14 @@
 
 using namespace std::chrono_literals;
 using amux::redis_backend;
+using support::at;
 using support::redis_server;
+using support::run;
+using support::soon;
 
 namespace {
 
-const amux::testing::environment here = amux::testing::in_real_time("");
-
-template <class F>
-auto run(F make)
-{
-    return amux::testing::run_in(here, std::move(make));
-}
-
-amux::redis_options at(const redis_server& server)
-{
-    return {.port = server.port(), .command_timeout = 10s};
-}
-
-bool take(redis_backend& b, const std::string& key, std::chrono::milliseconds ttl = 60s)
+bool take_for(redis_backend& b, const std::string& key, std::chrono::milliseconds ttl = 60s)
 {
     return run([&] { return b.acquire(key, "me", ttl); }).acquired;
 }
@@ -49,18 +40,7 @@ bool give(redis_backend& b, const std::string& key)
     return run([&] { return b.release(key, "me"); });
 }
 
-template <class F>
-bool soon(F holds)
-{
-    for (int n = 0; n != 5'000; ++n) {
-        if (holds())
-            return true;
-        std::this_thread::sleep_for(2ms);
-    }
-    return false;
-}
-
-std::size_t channels(redis_server& server)
+std::size_t channels_of(redis_server& server)
 {
     return server.cli("PUBSUB", "CHANNELS").parts.size();
 }
@@ -95,13 +75,13 @@ TEST_CASE("redis wait: it ends when the time of the holder is over", "[redis]")
 {
     redis_server server;
     redis_backend backend{at(server)};
-    REQUIRE(take(backend, "0", 300ms));
+    REQUIRE(take_for(backend, "0", 300ms));
     const auto start = amux::clock::now();
     waits w{backend, 1};
     CHECK(w.have_ended(1));
     CHECK(amux::clock::now() - start >= 250ms);
     CHECK(amux::clock::now() - start < 4s);
-    CHECK(take(backend, "0"));
+    CHECK(take_for(backend, "0"));
 }
 
 TEST_CASE("redis wait: many wait on one connection, and leave nothing behind", "[redis]")
@@ -110,9 +90,9 @@ TEST_CASE("redis wait: many wait on one connection, and leave nothing behind", "
     redis_server server;
     redis_backend backend{at(server)};
     for (int n = 0; n != count; ++n)
-        REQUIRE(take(backend, std::to_string(n)));
+        REQUIRE(take_for(backend, std::to_string(n)));
     auto w = std::make_unique<waits>(backend, count);
-    REQUIRE(soon([&] { return channels(server) == count; }));
+    REQUIRE(soon([&] { return channels_of(server) == count; }));
     CHECK(server.cli("CLIENT", "LIST", "TYPE", "pubsub").text.find('\n') ==
           server.cli("CLIENT", "LIST", "TYPE", "pubsub").text.size() - 1);
     SECTION("ended by releases")
@@ -130,14 +110,14 @@ TEST_CASE("redis wait: many wait on one connection, and leave nothing behind", "
     {
         w = nullptr;
     }
-    CHECK(soon([&] { return channels(server) == 0; }));
+    CHECK(soon([&] { return channels_of(server) == 0; }));
 }
 
 TEST_CASE("redis wait: several for one key are all told, and share a subscription", "[redis]")
 {
     redis_server server;
     redis_backend backend{at(server)};
-    REQUIRE(take(backend, "0"));
+    REQUIRE(take_for(backend, "0"));
     waits w{backend, 1};
     for (int n = 0; n != 9; ++n)
         w.loop.spawn(wait_for(backend, "0", w.stop.get_token(), w.ended));
@@ -154,11 +134,11 @@ TEST_CASE("redis wait: who is woken in vain still has his subscription", "[redis
 {
     redis_server server;
     redis_backend backend{at(server)};
-    REQUIRE(take(backend, "0"));
+    REQUIRE(take_for(backend, "0"));
     server.cli("CONFIG", "RESETSTAT");
     for (int n = 0; n != 10; ++n) {
         waits w{backend, 1};
-        REQUIRE(soon([&] { return channels(server) == 1; }));
+        REQUIRE(soon([&] { return channels_of(server) == 1; }));
         // As often as it takes: it may not have looked yet, or may have another 200 ms.
         CHECK(soon([&] {
             server.cli("PUBLISH", "{amux}:free:0", "");
@@ -169,7 +149,7 @@ TEST_CASE("redis wait: who is woken in vain still has his subscription", "[redis
     const std::string name = "cmdstat_subscribe:calls=";
     REQUIRE(stats.find(name) != stats.npos);
     CHECK(std::stoi(stats.substr(stats.find(name) + name.size())) <= 5); // one, if nothing stalls
-    CHECK(soon([&] { return channels(server) == 0; }));
+    CHECK(soon([&] { return channels_of(server) == 0; }));
 }
 
 TEST_CASE("redis wait: subscriptions are made again when the connection was lost", "[redis]")
@@ -177,14 +157,14 @@ TEST_CASE("redis wait: subscriptions are made again when the connection was lost
     redis_server server;
     redis_backend holder{at(server)};
     redis_backend other{at(server)};
-    REQUIRE(take(holder, "0"));
-    REQUIRE(take(holder, "1"));
+    REQUIRE(take_for(holder, "0"));
+    REQUIRE(take_for(holder, "1"));
     waits w{other, 2};
-    REQUIRE(soon([&] { return channels(server) == 2; }));
+    REQUIRE(soon([&] { return channels_of(server) == 2; }));
     SECTION("killed: a release afterwards is told")
     {
         server.cli("CLIENT", "KILL", "TYPE", "pubsub");
-        REQUIRE(soon([&] { return channels(server) == 2; }));
+        REQUIRE(soon([&] { return channels_of(server) == 2; }));
     }
     SECTION("killed: a release in between is seen")
     {
@@ -206,7 +186,7 @@ TEST_CASE("redis wait: stops and releases race, and nobody is lost", "[redis]")
     redis_backend backend{at(server)};
     amux::loop_thread runner;
     for (int round = 0; round != 200; ++round) {
-        REQUIRE(take(backend, "0"));
+        REQUIRE(take_for(backend, "0"));
         std::stop_source stop;
         std::atomic<int> ended{0};
         const auto wait = [](redis_backend& b, std::stop_token t,

@@ -25,7 +25,7 @@ using support::request;
 
 namespace {
 
-using mux = asyncmux<int>;
+using int_mux = asyncmux<int>;
 
 /// A key whose text takes as long as the test wants.
 struct slow_key {
@@ -82,8 +82,8 @@ TEST_CASE("deadlock_detector: one looks while another is stopped", "[deadlock][t
 TEST_CASE("deadlock_detector: who may not wait is in no cycle", "[deadlock][threads]")
 {
     amux::deadlock_detector detector;
-    mux full{{.max_waiters = 0, .deadlocks = &detector}};
-    mux other{{.deadlocks = &detector}};
+    int_mux full{{.max_waiters = 0, .deadlocks = &detector}};
+    int_mux other{{.deadlocks = &detector}};
     std::atomic<int> arrived{0};
     int refused = 0;
     const int rounds = support::scaled(2'000);
@@ -91,7 +91,7 @@ TEST_CASE("deadlock_detector: who may not wait is in no cycle", "[deadlock][thre
         for (++arrived; arrived.load() < n;)
             std::this_thread::yield();
     };
-    const auto run = [&](mux& mine, mux& theirs, bool counts) {
+    const auto run = [&](int_mux& mine, int_mux& theirs, bool counts) {
         for (int n = 0; n != rounds; ++n) {
             {
                 const amux::context who;

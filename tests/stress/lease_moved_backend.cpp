@@ -33,7 +33,7 @@ struct course_of_end {
 };
 
 /// A store that answers on a thread of its own, grants everything, and counts where it ends.
-class threaded_backend {
+class ending_backend {
     struct asked {
         std::coroutine_handle<> who;
         bool waits;
@@ -69,11 +69,11 @@ public:
         std::optional<std::string> await_resume() const { return std::nullopt; }
     };
 
-    explicit threaded_backend(course_of_end& end)
+    explicit ending_backend(course_of_end& end)
         : end_{&end}, thread_{[s = state_, &end] { run(*s, end); }}
     {}
-    threaded_backend(threaded_backend&&) = default;
-    ~threaded_backend()
+    ending_backend(ending_backend&&) = default;
+    ~ending_backend()
     {
         if (!state_)
             return;
@@ -133,8 +133,8 @@ private:
 void lock_and_go(course_of_end& end)
 {
     amux::event_loop loop;
-    std::optional<amux::distributed_lock<threaded_backend>> locks;
-    locks.emplace(threaded_backend{end}, loop);
+    std::optional<amux::distributed_lock<ending_backend>> locks;
+    locks.emplace(ending_backend{end}, loop);
     static_cast<void>(loop.block_on(locks->acquire("k"))); // and released at once
     end.begun = true;
     locks.reset();

@@ -178,9 +178,9 @@ constexpr amux::distributed_lock_options quick{
 
 /// What the threads of the first test do, each with its share of the rounds.
 template <class First, class Second>
-class crowd {
+class lease_crowd {
 public:
-    crowd(First& first, Second& second) : first_{first}, second_{second} {}
+    lease_crowd(First& first, Second& second) : first_{first}, second_{second} {}
 
     void run(unsigned salt, int rounds)
     {
@@ -282,7 +282,7 @@ TEST_CASE("lease: threads, two locks on one store, and every sum is exact", "[st
         amux::distributed_lock second{far, two.loop(), quick, told.hooks()};
         int plain = 0;
         {
-            crowd all{first, second};
+            lease_crowd all{first, second};
             {
                 joined running;
                 for (unsigned t = 0; t < threads; ++t)

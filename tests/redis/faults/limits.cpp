@@ -40,7 +40,7 @@ bool says(const std::exception& e, const std::string& text)
     return std::string{e.what()}.find(text) != std::string::npos;
 }
 
-amux::redis_options at(const redis_server& server)
+amux::redis_options options_of(const redis_server& server)
 {
     amux::redis_options o;
     o.port = server.port();
@@ -127,7 +127,7 @@ TEST_CASE("redis: a replica is refused by name, and one that was a primary is le
 TEST_CASE("redis: a password is asked for, refused and taken, and never printed", "[redis][faults]")
 {
     redis_server server{{"--requirepass", "correct horse"}};
-    amux::redis_options o = at(server);
+    amux::redis_options o = options_of(server);
     std::string user = "default";
     SECTION("none")
     {
@@ -162,7 +162,7 @@ TEST_CASE("redis: a password that is changed ends no lease before its time, and 
           "[redis][faults]")
 {
     redis_server server{{"--requirepass", "old"}};
-    amux::redis_options o = at(server);
+    amux::redis_options o = options_of(server);
     o.password = "old";
     lease_client a{o};
     const auto l = a.acquire("k", {.ttl = 2s, .renew = true});
@@ -208,7 +208,7 @@ TEST_CASE("redis: who may not subscribe polls, and is told once", "[redis][fault
     REQUIRE(
         server.cli("ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "+@all").text ==
         "OK");
-    amux::redis_options o = at(server);
+    amux::redis_options o = options_of(server);
     o.username = "app";
     o.password = "secret";
     lease_client a{server.url()};

@@ -69,12 +69,12 @@ fake_answer at_once(const fake_answer& a, const fake_answer& b)
     return {a.bytes + b.bytes};
 }
 
-struct outcome {
+struct ending {
     bool over = false;
     std::string trouble;
 };
 
-task<> acquire(redis_backend& b, std::string key, outcome& out)
+task<> acquire(redis_backend& b, std::string key, ending& out)
 {
     try {
         co_await b.acquire(key, "token", 60s);
@@ -84,7 +84,7 @@ task<> acquire(redis_backend& b, std::string key, outcome& out)
     out.over = true;
 }
 
-task<> wait_for_k(redis_backend& b, std::stop_token stop, outcome& out)
+task<> wait_for_k(redis_backend& b, std::stop_token stop, ending& out)
 {
     try {
         co_await b.wait_for_release("k", stop);
@@ -94,7 +94,7 @@ task<> wait_for_k(redis_backend& b, std::stop_token stop, outcome& out)
     out.over = true;
 }
 
-bool ends(event_loop& loop, const outcome& o)
+bool ends(event_loop& loop, const ending& o)
 {
     return soon([&] { return loop.run_ready(), o.over; });
 }
@@ -104,7 +104,7 @@ bool ends(event_loop& loop, const outcome& o)
 TEST_CASE("redis: a request that waits for a connection may be destroyed", "[redis][faults]")
 {
     redis_backend b{"redis://127.0.0.1:1?command_timeout=20000"};
-    outcome o;
+    ending o;
     {
         event_loop loop;
         loop.spawn(acquire(b, "k", o));
@@ -121,7 +121,7 @@ TEST_CASE("redis: a request to a server that does not greet ends by its own limi
     where.command_timeout = 300ms; // to connect takes longer
     redis_backend b{where};
     event_loop loop;
-    outcome o;
+    ending o;
     loop.spawn(acquire(b, "k", o));
     CHECK(ends(loop, o));
     CHECK(o.trouble.find("has not taken the request in time") != std::string::npos);
@@ -150,7 +150,7 @@ TEST_CASE("redis: a request that is to be asked again may be destroyed", "[redis
         return asked ? fake_answer{} : fake_server::greet(command); // no other connection
     }};
     redis_backend b{at(server)};
-    outcome o;
+    ending o;
     {
         event_loop loop;
         loop.spawn(acquire(b, "k", o));
@@ -169,8 +169,8 @@ TEST_CASE("redis: a connection that breaks is told to who waits, and to nobody w
         return {"", command[3] == "{amux}:lock:waits"};
     }};
     redis_backend b{at(server)};
-    outcome gone;
-    outcome waits;
+    ending gone;
+    ending waits;
     {
         event_loop loop;
         loop.spawn(acquire(b, "gone", gone));
@@ -202,7 +202,7 @@ TEST_CASE("redis: a server that has become a replica is left when it has answere
     }};
     redis_backend b{at(server, 500ms)};
     event_loop loop;
-    outcome o[4];
+    ending o[4];
     for (const int n : {0, 1, 2})
         loop.spawn(acquire(b, std::to_string(n + 1), o[n]));
     REQUIRE(ends(loop, o[0]));
@@ -215,7 +215,7 @@ TEST_CASE("redis: a server that has become a replica is left when it has answere
     REQUIRE(ends(loop, o[2]));
     REQUIRE(ends(loop, o[3])); // granted, if there was time left
     CHECK(soon([&] {
-        outcome after;
+        ending after;
         loop.spawn(acquire(b, "5", after));
         return ends(loop, after) && after.trouble.empty();
     }));
@@ -242,8 +242,8 @@ TEST_CASE("redis wait: a subscription that was taken back and made again is anot
     redis_backend b{at(server)};
     event_loop loop;
     std::stop_source stop;
-    outcome first;
-    outcome second;
+    ending first;
+    ending second;
     loop.spawn(wait_for_k(b, stop.get_token(), first));
     loop.run_ready();
     REQUIRE(soon([&] { return server.commands() >= 4; })); // it has greeted, and been asked
@@ -273,7 +273,7 @@ TEST_CASE("redis wait: a refusal of a subscription that was taken back is told t
     redis_backend b{at(server)};
     event_loop loop;
     std::stop_source stop;
-    outcome first;
+    ending first;
     loop.spawn(wait_for_k(b, stop.get_token(), first));
     loop.run_ready();
     REQUIRE(soon([&] { return server.commands() >= 4; }));
@@ -324,7 +324,7 @@ TEST_CASE("redis wait: who may not subscribe any more after a reconnect goes on"
     redis_backend b{at(server)};
     event_loop loop;
     std::stop_source stop;
-    outcome o;
+    ending o;
     loop.spawn(wait_for_k(b, stop.get_token(), o));
     loop.run_ready();
     REQUIRE(soon([&] { return refused.load(); }));
@@ -344,12 +344,12 @@ TEST_CASE("redis wait: a server that does not confirm a subscription is named", 
     }};
     redis_backend b{at(server, 600ms)};
     event_loop loop;
-    outcome o;
+    ending o;
     loop.spawn(wait_for_k(b, {}, o));
     REQUIRE(ends(loop, o));
     CHECK(o.trouble.find("has not confirmed the subscription in time") != std::string::npos);
     CHECK(o.trouble.find("127.0.0.1:" + std::to_string(server.port())) != std::string::npos);
-    outcome next;
+    ending next;
     loop.spawn(wait_for_k(b, {}, next));
     CHECK(ends(loop, next));
     CHECK(server.accepted() == 2); // the first connection was given up
@@ -363,7 +363,7 @@ TEST_CASE("redis wait: who was told and is not resumed yet may be destroyed", "[
         return fake_server::is_script(command) ? is_free(command) : fake_server::greet(command);
     }};
     redis_backend b{at(server)};
-    outcome o;
+    ending o;
     {
         event_loop loop;
         loop.spawn(wait_for_k(b, {}, o));

@@ -40,7 +40,7 @@ fake_answer nobody_holds_it(const fake_server::words& command)
     return fake_server::answer(command, 0);
 }
 
-amux::redis_options at(const fake_server& s, std::chrono::milliseconds limit = 60s)
+amux::redis_options fast_options(const fake_server& s, std::chrono::milliseconds limit = 60s)
 {
     amux::redis_options o;
     o.port = s.port();
@@ -69,7 +69,7 @@ TEST_CASE("redis: a server may be given by its name", "[redis][faults]")
     fake_server server{[](const fake_server::words& command) {
         return fake_server::is_script(command) ? yes(command) : fake_server::greet(command);
     }};
-    amux::redis_options o = at(server);
+    amux::redis_options o = fast_options(server);
     o.host = "localhost";
     amux::redis_backend b{o};
     CHECK(sync_wait(b.acquire("k", "t", 10s)).fence == 7u);
@@ -105,7 +105,7 @@ TEST_CASE("redis: who is resumed on the backend's thread may destroy the backend
     fake_server server{[](const fake_server::words& command) {
         return fake_server::is_script(command) ? yes(command) : fake_server::greet(command);
     }};
-    std::optional<amux::redis_backend> b{std::in_place, at(server)};
+    std::optional<amux::redis_backend> b{std::in_place, fast_options(server)};
     std::atomic<bool> gone{false};
     const auto ask = [&]() -> support::fire_and_forget {
         const bool granted = (co_await b->acquire("k", "t", 10s)).acquired;
@@ -128,7 +128,7 @@ TEST_CASE("redis: a server whose clock runs away is asked twice, then it is a tr
         ++asked;
         return fake_server::answer(command, -1);
     }};
-    amux::redis_backend b{at(server)};
+    amux::redis_backend b{fast_options(server)};
     const std::string trouble = sync_wait(trouble_of([&] { return b.extend("k", "t", 10s); }));
     CHECK(trouble.find("came too late") != trouble.npos);
     CHECK(trouble.starts_with(to_string(backend_error_kind::not_applied)));
@@ -142,7 +142,7 @@ TEST_CASE("redis: a lease without a value is nonsense", "[redis][faults]")
                    ? fake_server::answer(command, 1, {":5\r\n", ":6\r\n"})
                    : fake_server::greet(command);
     }};
-    amux::redis_backend b{at(server, 2s)};
+    amux::redis_backend b{fast_options(server, 2s)};
     const std::string trouble = sync_wait(trouble_of([&] { return b.get("k"); }));
     CHECK(trouble.find("makes no sense") != trouble.npos);
 }
@@ -157,7 +157,7 @@ TEST_CASE("redis: what the system takes no more of is sent when there is room", 
             std::this_thread::sleep_for(300ms); // and reads nothing
         return yes(command);
     }};
-    amux::redis_backend b{at(server)};
+    amux::redis_backend b{fast_options(server)};
     const std::string metadata(500'000, 'm');
     std::vector<task<std::string>> calls;
     for (int i = 0; i != 48; ++i)
@@ -180,7 +180,7 @@ TEST_CASE("redis wait: an answer to SUBSCRIBE that makes no sense ends by the li
     fake_server server{[answer](const fake_server::words& command) {
         return command.front() == "SUBSCRIBE" ? fake_answer{answer} : fake_server::greet(command);
     }};
-    amux::redis_backend b{at(server, 400ms)};
+    amux::redis_backend b{fast_options(server, 400ms)};
     INFO(answer);
     const std::string trouble = sync_wait(trouble_of([&] { return b.wait_for_release("k"); }));
     CHECK(trouble.find("subscription") != trouble.npos); // and no question has been asked
@@ -196,7 +196,7 @@ TEST_CASE("redis wait: of two for one key that may not subscribe one is told, an
         return fake_server::is_script(command) ? nobody_holds_it(command)
                                                : fake_server::greet(command);
     }};
-    amux::redis_backend b{at(server)};
+    amux::redis_backend b{fast_options(server)};
     std::vector<task<std::string>> calls;
     for (int i = 0; i != 3; ++i)
         calls.push_back(trouble_of([&] { return b.wait_for_release("k"); }));
@@ -215,7 +215,7 @@ TEST_CASE("redis wait: a server that will not do for leases is told to all who w
                 bulk("redis_mode:standalone\r\nrole:slave\r\nmaster_host:h\r\nmaster_port:1\r\n")};
         return fake_server::greet(command);
     }};
-    amux::redis_backend b{at(server)};
+    amux::redis_backend b{fast_options(server)};
     std::vector<task<std::string>> calls;
     for (const char* const key : {"a", "a", "b"})
         calls.push_back(trouble_of([&b, key] { return b.wait_for_release(key); }));

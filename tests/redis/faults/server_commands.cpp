@@ -22,7 +22,7 @@ using support::soon;
 
 namespace {
 
-constexpr amux::acquire_options renewed{.ttl = 20s, .renew = true, .renew_interval = 100ms};
+constexpr amux::acquire_options renewed_often{.ttl = 20s, .renew = true, .renew_interval = 100ms};
 
 } // namespace
 
@@ -34,7 +34,7 @@ TEST_CASE("redis: renewals stand a pause of all writes that is longer than a com
     o.port = server.port();
     o.command_timeout = 200ms;
     lease_client a{o};
-    const auto l = a.acquire("k", renewed);
+    const auto l = a.acquire("k", renewed_often);
     REQUIRE(server.cli("CLIENT", "PAUSE", 900, "WRITE").text == "OK");
     CHECK(a.hears("error", "k"));
     const int renewed_before = a.heard("renew");
@@ -49,7 +49,7 @@ TEST_CASE(
 {
     redis_server server;
     lease_client a{server.url()};
-    auto l = a.acquire("k", renewed);
+    auto l = a.acquire("k", renewed_often);
     for (int n = 0; n < 5; ++n) {
         REQUIRE(a.hears("renew", "k", a.heard("renew") + 1));
         CHECK(server.cli("CLIENT", "KILL", "TYPE", "normal").number >= 1);
@@ -85,7 +85,7 @@ TEST_CASE("redis: scripts forgotten in the middle of a pipeline cost no command"
     lease_client a{server.url() + "?command_timeout=60000"}; // however slow the machine
     std::vector<amux::task<amux::acquired_lock>> wanted;
     for (int n = 0; n < 200; ++n)
-        wanted.push_back(a.locks.acquire("k" + std::to_string(n), renewed));
+        wanted.push_back(a.locks.acquire("k" + std::to_string(n), renewed_often));
     auto flusher = std::async(std::launch::async, [&] {
         for (int n = 0; n < 50; ++n)
             server.cli("SCRIPT", "FLUSH");
@@ -104,7 +104,7 @@ TEST_CASE("redis: a server that is busy with a script has not carried out a requ
 {
     redis_server server{{"--busy-reply-threshold", "50"}};
     lease_client a{server.url()};
-    const auto l = a.acquire("k", renewed);
+    const auto l = a.acquire("k", renewed_often);
     auto busy = std::async(std::launch::async, [&] {
         redisContext* const c = redisConnect("127.0.0.1", server.port());
         freeReplyObject(redisCommand(c, "EVAL %s 0", "while true do end"));
