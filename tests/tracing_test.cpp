@@ -262,6 +262,8 @@ TEST_CASE("tracing: what does not fit is counted, and nothing is made up for it"
     CHECK(mux.observer().dropped() == 3);
     const std::string document = mux.observer().chrome_trace();
     CHECK(document.find(R"("otherData":{"dropped":3})") != document.npos);
+    CHECK(document.find("several keys") == document.npos);
+    CHECK(document.find("\"traceEvents\":[\n{") != document.npos);
     CHECK(
         events_of(document, "XC") ==
         journal{

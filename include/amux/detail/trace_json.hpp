@@ -44,7 +44,6 @@ public:
                 break;
             default: // release
                 end_hold(e, "released");
-                break;
         }
     }
 
