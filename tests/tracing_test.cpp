@@ -56,7 +56,7 @@ journal events_of(Mux& mux, std::string_view phases)
 }
 
 /// Is told of downgrades.
-struct observed : amux::multi_threaded {
+struct told_of_downgrades : amux::multi_threaded {
     struct observer : amux::no_observer {
         int downgrades = 0;
         void on_downgrade(const amux::lock_observation&) noexcept { ++downgrades; }
@@ -375,7 +375,7 @@ TEST_CASE("tracing: a policy may count and trace", "[tracing]")
 
 TEST_CASE("tracing: the observer that was there before is told of downgrades", "[tracing]")
 {
-    amux::asyncmux<std::string, amux::tracing<std::string, observed>> mux;
+    amux::asyncmux<std::string, amux::tracing<std::string, told_of_downgrades>> mux;
     auto guard = mux.try_lock("a");
     guard.downgrade();
     CHECK(mux.observer().downgrades == 1);

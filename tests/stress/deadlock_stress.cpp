@@ -116,20 +116,20 @@ TEST_CASE("deadlock_detector: threads ask, hold, downgrade and leave as they lik
           "[deadlock][threads]")
 {
     amux::deadlock_detector detector;
-    mux a{{.deadlocks = &detector}};
-    mux b{{.deadlocks = &detector}};
+    int_mux a{{.deadlocks = &detector}};
+    int_mux b{{.deadlocks = &detector}};
     const int rounds = support::scaled(20'000);
     const auto run = [&](unsigned seed) {
         std::minstd_rand random{seed};
         const auto below = [&random](unsigned n) { return static_cast<int>(random() / 7 % n); };
         amux::manual_event_loop loop;
         const amux::context who[3];
-        std::optional<request<mux::guard>> asked[3];
+        std::optional<request<int_mux::guard>> asked[3];
         for (int n = 0; n != rounds; ++n) {
             const int i = below(3);
             auto& mine = asked[i];
             const support::asker as{&loop, &who[i]};
-            mux& m = below(2) == 0 ? a : b;
+            int_mux& m = below(2) == 0 ? a : b;
             if (mine && mine->state() == "owns" && below(3) == 0)
                 mine->guard().downgrade();
             else if (mine)
