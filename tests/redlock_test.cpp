@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a redlock may count wrong, leave keys behind, or wait for a node that hangs.
 #include "support/redlock_world.hpp"
+#include "support/seeded_bits.hpp"
 
 #include <amux/distributed_lock.hpp>
 #include <amux/loop_thread.hpp>
@@ -397,6 +398,42 @@ TEST_CASE("redlock: a wait for a release ends with the hint of a majority", "[re
         auto r = w.release("a");
         w.pass(10ms);
     }
+}
+
+TEST_CASE("redlock: after split votes a wait tells of a release when a random time is over",
+          "[redlock]")
+{
+    const support::seeded_bits bits{3};
+    redlock_world w;
+    w.stores[0].usurp(w.key, "other", 1h);
+    w.stores[1].usurp(w.key, "another", 1h);
+    for (int n = 0; n < 10; ++n) {
+        auto a = w.acquire("a" + std::to_string(n)); // gets one of three
+        w.loop.run_ready();
+        CHECK(!a.value().acquired);
+    }
+    std::stop_source stop;
+    asked<void> wait{w.loop, [](redlock<scripted_node>& l, std::stop_token s) -> amux::task<> {
+                         co_await l.wait_for_release("k", s);
+                     }(*w.lock, stop.get_token())};
+    w.stores[0].drop(w.key);
+    w.pass(20ms);
+    CHECK(wait.state() == "waits");
+    SECTION("it is no longer than a poll may be")
+    {
+        w.pass(240ms);
+    }
+    SECTION("a stop ends it")
+    {
+        stop.request_stop();
+        w.loop.run_ready();
+    }
+    SECTION("the end of the redlock ends it")
+    {
+        w.lock.reset();
+        w.loop.run_ready();
+    }
+    CHECK(wait.state() == "done");
 }
 
 TEST_CASE("redlock: without a majority that can tell, waiting and looking are in trouble",

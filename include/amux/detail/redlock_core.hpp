@@ -11,6 +11,7 @@
 #include <amux/scheduler.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -100,9 +101,15 @@ private:
     clock::time_point limit_of(const redlock_round& r) const noexcept;
     void lose(const redlock_round& r, errands& todo) noexcept;
     void believe(const redlock_round& r) noexcept;
+    void note_crowd(const redlock_round& r) noexcept;
+    bool holds_back(const round_ptr& r, errands& todo) noexcept;
     /// Whether it is decided now.
     bool decide(const round_ptr& r, errands& todo) noexcept;
     static void wake(redlock_round& r, errands& todo) noexcept;
+    unsigned char& crowd_at(const std::string& key) noexcept
+    {
+        return crowds_[std::hash<std::string>{}(key) % crowds_.size()];
+    }
     void sweep(const trace_ptr& t, errands& todo) noexcept;
     void send_release(const trace_ptr& t, std::size_t node, errands& todo);
     void forget(const trace_ptr& t) noexcept;
@@ -134,6 +141,9 @@ private:
     const long process_ = process_id(); // a forked child leaves its parent's leases alone
     std::mutex state_mutex_;
     std::map<std::pair<std::string, std::string>, trace_ptr> traces_; // by key and token
+    // Whether votes for a key have been split lately, and how often. Keys that share a place share what comes of it.
+    std::array<unsigned char, 64> crowds_{};
+    jitter jitter_;
     redlock_agenda agenda_;
     clock::time_point alarm_at_ = (clock::time_point::max)(); // when the loop looks at the agenda
     std::shared_ptr<timer> alarm_; // none before the first question, and when the `redlock` is gone
@@ -344,9 +354,14 @@ inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
     r->count(now());
     if (r->end == verdict::open)
         return false;
-    unlist(*r);
-    if (r->op == operation::wait)
+    if (r->op == operation::wait) {
         todo.stopped = r;
+        if (holds_back(r, todo))
+            return false;
+    }
+    unlist(*r);
+    if (r->op == operation::acquire)
+        note_crowd(*r);
     if (r->op == operation::extend && r->end == verdict::no)
         lose(*r, todo);
     if (!r->trace)
@@ -373,6 +388,42 @@ inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
         sweep(t, todo);
     } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
     }
+}
+
+/// Where several ask at the same moment, each gets some nodes and nobody a majority. Few of them get any: a plain refusal
+/// says nothing.
+inline void redlock_core::note_crowd(const redlock_round& r) noexcept
+{
+    constexpr unsigned char most = 8; // up to 255 ms
+    unsigned char& crowd = crowd_at(r.key);
+    if (r.end != verdict::yes && votes(r.answers, node_vote::yes) != 0)
+        crowd = (std::min)(static_cast<unsigned char>(crowd + 1), most);
+    else if (crowd != 0 && r.end == verdict::yes)
+        --crowd;
+}
+
+/// All who wait are told of a release at the same moment. Where votes have been split each lets a random time pass, up to
+/// twice as long for each split: the first one has a majority before the next one asks. (Antirez: Distributed locks with
+/// Redis.)
+inline bool redlock_core::holds_back(const round_ptr& r, errands& todo) noexcept
+{
+    if (r->end != verdict::yes || r->stopped || over_)
+        return false;
+    try {
+        if (!std::exchange(r->told, true)) {
+            const double longest = (1u << crowd_at(r->key)) - 1;
+            r->tells_at =
+                now() + std::chrono::duration_cast<clock::duration>(
+                            std::chrono::duration<double, std::milli>{jitter_.between(0, longest)});
+            list(*r, r->tells_at, {r, nullptr}, todo);
+        }
+    } catch (...) { // without memory it tells at once
+        return false;
+    }
+    if (now() >= r->tells_at)
+        return false;
+    r->end = verdict::open;
+    return true;
 }
 
 /// Until when, after `acquire` and `extend`. What was asked before the newest may be carried out before or after it, and what
@@ -499,10 +550,8 @@ inline void redlock_core::stop(const round_ptr& r) noexcept
     {
         const std::lock_guard lock{state_mutex_};
         r->stopped = true;
-        if (r->asked_all && r->end == verdict::open) {
-            decide(r, todo);
+        if (r->asked_all && r->end == verdict::open && decide(r, todo))
             wake(*r, todo);
-        }
     }
     run(todo);
 }
@@ -520,6 +569,7 @@ void redlock_core::abandon(const round_ptr& r, Withdraw withdraw) noexcept
         if (r->op == operation::wait && r->end == verdict::open) {
             r->end = verdict::yes;
             todo.stopped = r;
+            unlist(*r);
         }
     }
     run(todo);
@@ -531,6 +581,7 @@ inline void redlock_core::shut_down() noexcept
     std::shared_ptr<timer> alarm;
     std::shared_ptr<timer> poke;
     redlock_agenda agenda;
+    errands todo;
     {
         const std::lock_guard lock{state_mutex_};
         over_ = true;
@@ -539,7 +590,12 @@ inline void redlock_core::shut_down() noexcept
         for (auto& [when, what] : agenda_)
             (what.round ? what.round->listed : what.trace->listed) = false;
         agenda.swap(agenda_);
+        for (auto& [when, what] : agenda) {
+            if (what.round && what.round->told && decide(what.round, todo))
+                wake(*what.round, todo);
+        }
     }
+    run(todo);
     std::unique_lock lock{mutex_};
     shut_ = true;
     dropped = drop_coming();

@@ -111,6 +111,8 @@ struct redlock_round {
     std::shared_ptr<redlock_round> renewal; // an `acquire` of this one, at one node
     bool asked_all = false; // not decided before
     bool stopped = false;
+    bool told = false; // a `wait`: that the key may be free
+    clock::time_point tells_at{}; // a `wait` that was told: when it says so
     bool late = false; // granted by a majority, but too late
     verdict end = verdict::open;
     redlock_suspension* waiter = nullptr;
