@@ -176,6 +176,29 @@ TEST_CASE("redlock: what is put back when the lease is over does not count, and 
     CHECK(w.stores[0].holder(w.key) == std::nullopt);
 }
 
+TEST_CASE("redlock: what is put back late stays when another extend goes on with the lease",
+          "[redlock][wipes]")
+{
+    redlock_world w;
+    auto a = w.acquire("a", 300ms); // believed for 295
+    w.loop.run_ready();
+    w.stores[0].drop(w.key);
+    w.stores[0].next(operation::acquire, course::slow(140ms, 10ms));
+    w.stores[2].next(operation::extend, course::loses_reply());
+    w.pass(200ms);
+    auto first = w.extend("a", 300ms);
+    w.pass(140ms);
+    w.stores[1].next(operation::extend, course::late(30ms));
+    w.stores[2].next(operation::extend, course::late(30ms));
+    w.stores[0].next(operation::extend, course::fails(backend_error_kind::not_applied));
+    auto second = w.extend("a", 300ms);
+    w.pass(70ms); // the acquire is answered before it
+    CHECK(first.state() == "trouble");
+    CHECK(second.value());
+    w.pass(30ms);
+    CHECK(w.held_by("a") == 3);
+}
+
 TEST_CASE("redlock: a release during a renewal's acquire leaves no key, whichever comes first",
           "[redlock][wipes]")
 {

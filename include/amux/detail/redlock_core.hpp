@@ -270,7 +270,8 @@ inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node
             return;
         at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
         at.crossed = at.crossed || at.releasing != 0;
-        at.came_late = at.came_late || (r.renewal && now() >= t.believed);
+        if (r.renewal && now() >= t.believed)
+            at.came_late = true;
         return;
     }
     --at.releasing;
@@ -325,11 +326,11 @@ inline void redlock_core::put_back(const round_ptr& r, errands& todo) noexcept
     if (r->op != operation::extend || !r->is_missing_at_few())
         return;
     redlock_trace& t = *r->trace;
-    if (t.newest != r.get() || now() >= t.believed || process_ != process_id())
+    if (t.newest != r.get() || now() >= t.believed)
         return;
     try {
         for (std::size_t n = 0; n != count_; ++n) {
-            if (!r->absent[n] || t.may_undo(n))
+            if (!r->absent[n])
                 continue;
             auto q = std::make_shared<redlock_round>(operation::acquire, r->key, r->token, r->ttl,
                                                      t.metadata, count_, r->started);
@@ -412,13 +413,12 @@ inline bool redlock_core::holds_back(const round_ptr& r, errands& todo) noexcept
     try {
         if (!std::exchange(r->told, true)) {
             const double longest = (1u << crowd_at(r->key)) - 1;
-            r->tells_at =
-                now() + std::chrono::duration_cast<clock::duration>(
-                            std::chrono::duration<double, std::milli>{jitter_.between(0, longest)});
-            list(*r, r->tells_at, {r, nullptr}, todo);
+            const std::chrono::duration<double, std::milli> some{jitter_.between(0, longest)};
+            const auto when = now() + std::chrono::duration_cast<clock::duration>(some);
+            list(*r, when, {r, nullptr}, todo);
+            r->tells_at = when;
         }
-    } catch (...) { // without memory it tells at once
-        return false;
+    } catch (...) { // NOLINT(bugprone-empty-catch): without memory it tells at once
     }
     if (now() >= r->tells_at)
         return false;
@@ -550,8 +550,10 @@ inline void redlock_core::stop(const round_ptr& r) noexcept
     {
         const std::lock_guard lock{state_mutex_};
         r->stopped = true;
-        if (r->asked_all && r->end == verdict::open && decide(r, todo))
+        if (r->asked_all && r->end == verdict::open) {
+            decide(r, todo);
             wake(*r, todo);
+        }
     }
     run(todo);
 }
@@ -591,8 +593,10 @@ inline void redlock_core::shut_down() noexcept
             (what.round ? what.round->listed : what.trace->listed) = false;
         agenda.swap(agenda_);
         for (auto& [when, what] : agenda) {
-            if (what.round && what.round->told && decide(what.round, todo))
-                wake(*what.round, todo);
+            if (!what.round || !what.round->told)
+                continue;
+            decide(what.round, todo);
+            wake(*what.round, todo);
         }
     }
     run(todo);
