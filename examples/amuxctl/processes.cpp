@@ -9,14 +9,14 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace amuxctl {
@@ -41,10 +41,22 @@ std::vector<int> numbers_in(const char* path)
     return found;
 }
 
+/// Empty when it cannot be read: not by a stream, which throws when the process ends between the opening and the reading.
+std::string text_of(const std::string& path)
+{
+    std::string text;
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    char part[16 * 1024];
+    for (ssize_t size = 0; fd >= 0 && (size = read(fd, part, sizeof part)) > 0;)
+        text.append(part, static_cast<std::size_t>(size));
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
 std::string text_of(pid_t id, const char* file)
 {
-    std::ifstream in{"/proc/" + std::to_string(id) + "/" + file, std::ios::binary};
-    return {std::istreambuf_iterator<char>{in}, {}};
+    return text_of("/proc/" + std::to_string(id) + "/" + file);
 }
 
 std::optional<process> look_at(pid_t id)
@@ -108,9 +120,10 @@ std::vector<process> all_processes()
 std::vector<pid_t> children_of(pid_t parent)
 {
     std::vector<pid_t> found;
-    const std::string number = std::to_string(parent);
-    std::ifstream list{"/proc/" + number + "/task/" + number + "/children"};
-    if (!list) {
+    const std::string path = "task/" + std::to_string(parent) + "/children";
+    std::istringstream list{text_of(parent, path.c_str())};
+    static const bool is_there = access("/proc/thread-self/children", R_OK) == 0;
+    if (!is_there) {
         for (const process& p : all_processes()) {
             if (p.parent == parent)
                 found.push_back(p.id);
@@ -203,7 +216,7 @@ std::vector<pid_t> running_with(std::string_view variable, std::string_view word
 
 unsigned long long begun_so_far()
 {
-    std::ifstream in{"/proc/stat"};
+    std::istringstream in{text_of("/proc/stat")};
     for (std::string name; in >> name;) {
         unsigned long long number = 0;
         if (name == "processes" && in >> number)

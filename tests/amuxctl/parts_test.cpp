@@ -2,6 +2,7 @@
 // Without this file the times of a command under amuxctl are tested by waiting for them alone.
 #include "ending.hpp"
 #include "json.hpp"
+#include "processes.hpp"
 #include "words.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -9,8 +10,13 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace {
 
@@ -103,4 +109,37 @@ TEST_CASE("amuxctl: every byte has a place in JSON and on a terminal", "[amuxctl
     CHECK(amuxctl::plain_text("\xC2\x9B"
                               "31m") == R"(\xc2\x9b31m)"); // a control sequence, in one character
     CHECK(amuxctl::json_text("\xED\xA0\x80") == R"("\ufffd\ufffd\ufffd")"); // half a surrogate pair
+}
+
+TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[amuxctl]")
+{
+    const pid_t breeder = fork();
+    REQUIRE(breeder >= 0);
+    while (breeder ==
+           0) { // some dozens at a time, which end one after the other, as they are looked at
+        std::vector<pid_t> brood(50);
+        for (pid_t& child : brood) {
+            child = fork();
+            if (child == 0)
+                sleep(5), _exit(0);
+        }
+        for (const pid_t child : brood) {
+            kill(child, SIGKILL);
+            waitpid(child, nullptr, 0);
+        }
+    }
+    int trouble = 0;
+    for (const auto end = std::chrono::steady_clock::now() + 1500ms;
+         trouble == 0 && std::chrono::steady_clock::now() < end;) {
+        try {
+            amuxctl::all_processes();
+            amuxctl::running_with("AMUX_TOKENS", "none", 0);
+            amuxctl::none_below(breeder, {});
+        } catch (...) {
+            ++trouble;
+        }
+    }
+    kill(breeder, SIGKILL);
+    waitpid(breeder, nullptr, 0);
+    CHECK(trouble == 0);
 }
