@@ -102,11 +102,11 @@ private:
         backend_burial<backend_core>::bury(std::move(core), std::move(r));
     }
 
-    /// The error itself, or, when it does not name the key, one that does.
+    /// The error itself, or, when it does not name the key in quotes, one that does: a short key stands in many words.
     static std::exception_ptr named(const backend_error& e, const std::string& key)
     {
         const std::string_view what = e.what();
-        if (what.find(printable(key, '\'')) != std::string_view::npos)
+        if (what.find(in_quotes(key)) != std::string_view::npos)
             return std::current_exception();
         constexpr std::string_view prefix = "amux: ";
         return std::make_exception_ptr(backend_error{

@@ -207,7 +207,7 @@ TEST_CASE("lock_hooks: none is called once a callback has destroyed the lock", "
 TEST_CASE("backend_error: it names the key, once, whether the backend did or not", "[lease]")
 {
     lease_bench b;
-    const std::string said = GENERATE("no room", "amux: no room", "no room for sku:1");
+    const std::string said = GENERATE("no room", "amux: no room", "no room for 'sku:1'");
     b.store.next(operation::acquire,
                  course::throws(course::trouble(backend_error_kind::permanent, said)));
     auto l = b.ask(b.locks.acquire("sku:1"));
@@ -230,4 +230,15 @@ TEST_CASE("backend_error: whatever the key is, it names it once and in one line"
     b.pass();
     REQUIRE(l.state() == "trouble");
     CHECK(l.message() == "amux: no room (key 'it\\'s\\x0a')");
+}
+
+TEST_CASE("backend_error: a key that is a part of some word is named, too", "[lease]")
+{
+    lease_bench b;
+    b.store.next(operation::acquire,
+                 course::throws(course::trouble(backend_error_kind::permanent, "no room")));
+    auto l = b.ask(b.locks.acquire("o"));
+    b.pass();
+    REQUIRE(l.state() == "trouble");
+    CHECK(l.message() == "amux: no room (key 'o')");
 }
