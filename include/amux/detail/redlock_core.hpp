@@ -4,6 +4,7 @@
 #include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/core_event.hpp>
+#include <amux/detail/redlock_crowds.hpp>
 #include <amux/detail/redlock_round.hpp>
 #include <amux/detail/resume_queue.hpp>
 #include <amux/detail/token.hpp>
@@ -11,7 +12,6 @@
 #include <amux/scheduler.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -101,15 +101,10 @@ private:
     clock::time_point limit_of(const redlock_round& r) const noexcept;
     void lose(const redlock_round& r, errands& todo) noexcept;
     void believe(const redlock_round& r) noexcept;
-    void note_crowd(const redlock_round& r) noexcept;
     bool holds_back(const round_ptr& r, errands& todo) noexcept;
     /// Whether it is decided now.
     bool decide(const round_ptr& r, errands& todo) noexcept;
     static void wake(redlock_round& r, errands& todo) noexcept;
-    unsigned char& crowd_at(const std::string& key) noexcept
-    {
-        return crowds_[std::hash<std::string>{}(key) % crowds_.size()];
-    }
     void sweep(const trace_ptr& t, errands& todo) noexcept;
     void send_release(const trace_ptr& t, std::size_t node, errands& todo);
     void forget(const trace_ptr& t) noexcept;
@@ -141,9 +136,7 @@ private:
     const long process_ = process_id(); // a forked child leaves its parent's leases alone
     std::mutex state_mutex_;
     std::map<std::pair<std::string, std::string>, trace_ptr> traces_; // by key and token
-    // Whether votes for a key have been split lately, and how often. Keys that share a place share what comes of it.
-    std::array<unsigned char, 64> crowds_{};
-    jitter jitter_;
+    redlock_crowds crowds_;
     redlock_agenda agenda_;
     clock::time_point alarm_at_ = (clock::time_point::max)(); // when the loop looks at the agenda
     std::shared_ptr<timer> alarm_; // none before the first question, and when the `redlock` is gone
@@ -361,8 +354,10 @@ inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
             return false;
     }
     unlist(*r);
-    if (r->op == operation::acquire)
-        note_crowd(*r);
+    if (r->op == operation::acquire && r->end == verdict::yes)
+        crowds_.granted(r->key);
+    else if (r->op == operation::acquire && votes(r->answers, node_vote::yes) != 0)
+        crowds_.split(r->key);
     if (r->op == operation::extend && r->end == verdict::no)
         lose(*r, todo);
     if (!r->trace)
@@ -391,30 +386,14 @@ inline void redlock_core::lose(const redlock_round& r, errands& todo) noexcept
     }
 }
 
-/// Where several ask at the same moment, each gets some nodes and nobody a majority. Few of them get any: a plain refusal
-/// says nothing.
-inline void redlock_core::note_crowd(const redlock_round& r) noexcept
-{
-    constexpr unsigned char most = 8; // up to 255 ms
-    unsigned char& crowd = crowd_at(r.key);
-    if (r.end != verdict::yes && votes(r.answers, node_vote::yes) != 0)
-        crowd = (std::min)(static_cast<unsigned char>(crowd + 1), most);
-    else if (crowd != 0 && r.end == verdict::yes)
-        --crowd;
-}
-
-/// All who wait are told of a release at the same moment. Where votes have been split each lets a random time pass, up to
-/// twice as long for each split: the first one has a majority before the next one asks. (Antirez: Distributed locks with
-/// Redis.)
+/// Whether who is told of a release lets some time pass yet.
 inline bool redlock_core::holds_back(const round_ptr& r, errands& todo) noexcept
 {
     if (r->end != verdict::yes || r->stopped || over_)
         return false;
     try {
         if (!std::exchange(r->told, true)) {
-            const double longest = (1u << crowd_at(r->key)) - 1;
-            const std::chrono::duration<double, std::milli> some{jitter_.between(0, longest)};
-            const auto when = now() + std::chrono::duration_cast<clock::duration>(some);
+            const auto when = now() + crowds_.pause(r->key);
             list(*r, when, {r, nullptr}, todo);
             r->tells_at = when;
         }
