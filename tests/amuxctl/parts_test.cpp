@@ -115,13 +115,14 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
 {
     const pid_t breeder = fork();
     REQUIRE(breeder >= 0);
+    setpgid(breeder, breeder); // 0 in the child: itself
     while (breeder ==
            0) { // some dozens at a time, which end one after the other, as they are looked at
         std::vector<pid_t> brood(50);
         for (pid_t& child : brood) {
             child = fork();
-            if (child == 0)
-                sleep(5), _exit(0);
+            while (child == 0)
+                pause();
         }
         for (const pid_t child : brood) {
             kill(child, SIGKILL);
@@ -139,7 +140,7 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
             ++trouble;
         }
     }
-    kill(breeder, SIGKILL);
+    kill(-breeder, SIGKILL);
     waitpid(breeder, nullptr, 0);
     CHECK(trouble == 0);
 }
