@@ -77,7 +77,7 @@ configure() {
     local dir=$1 compiler=$2 flags=$3
     shift 3
     cmake -S . -B "$dir" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" \
-        -DAMUX_BUILD_TESTS=ON -DAMUX_BUILD_EXAMPLES=OFF -DCMAKE_UNITY_BUILD=ON "$@"
+        -DAMUX_BUILD_TESTS=ON -DAMUX_BUILD_EXAMPLES=OFF -DAMUX_TESTS_TOGETHER=ON "$@"
 }
 
 # count LEG PASSED FAILED SECONDS: the leg's closing line. A leg in which nothing ran has failed.
@@ -151,7 +151,7 @@ run_leg() {
     case $1 in
         gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" -DAMUX_BUILD_EXAMPLES=ON ;;
         clang14) # Each file alone, so that none leans on what another one includes.
-            compiler_leg clang14 0.1 clang++-14 "-O1" -DAMUX_TEST_FOLDERS= -DCMAKE_UNITY_BUILD=OFF
+            compiler_leg clang14 0.1 clang++-14 "-O1" -DAMUX_TEST_FOLDERS= -DAMUX_TESTS_TOGETHER=OFF
             ;;
         clang19)
             # The counters lie in a file that is mapped, so that a process that dies on purpose counts too.
@@ -192,7 +192,7 @@ run_leg() {
 quick() {
     install_for quick || exit 2
     local dir=$build_root/quick log=$build_root/quick.log
-    if ! { configure "$dir" g++ "-O0" -DCMAKE_UNITY_BUILD=OFF && cmake --build "$dir" -j "$jobs" --target amux_tests; } \
+    if ! { configure "$dir" g++ "-O0" -DAMUX_TESTS_TOGETHER=OFF && cmake --build "$dir" -j "$jobs" --target amux_tests; } \
         >"$log" 2>&1; then
         show_failure quick "the build failed" "$log"
         exit 1

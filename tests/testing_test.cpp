@@ -26,7 +26,6 @@
 using namespace std::chrono_literals;
 using namespace amux::testing;
 using amux::manual_event_loop;
-using kind = history_event::kind;
 
 namespace {
 
