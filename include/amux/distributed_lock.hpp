@@ -90,28 +90,33 @@ private:
         } catch (const backend_error& e) {
             r->reply.error = named(e, r->key);
         } catch (const std::exception& e) {
-            r->reply.error = std::make_exception_ptr(backend_error{
-                backend_error_kind::indeterminate,
-                lock_message(std::string{"the backend threw: "} + e.what(), {}, r->key)});
+            r->reply.error = error_of([&] {
+                return backend_error{
+                    backend_error_kind::indeterminate,
+                    lock_message(std::string{"the backend threw: "} + e.what(), {}, r->key)};
+            });
         } catch (...) {
-            r->reply.error = std::make_exception_ptr(
-                backend_error{backend_error_kind::indeterminate,
-                              lock_message("the backend threw something", {}, r->key)});
+            r->reply.error = error_of([&] {
+                return backend_error{backend_error_kind::indeterminate,
+                                     lock_message("the backend threw something", {}, r->key)};
+            });
         }
         r->complete();
         backend_burial<backend_core>::bury(std::move(core), std::move(r));
     }
 
     /// The error itself, or, when it does not name the key in quotes, one that does: a short key stands in many words.
-    static std::exception_ptr named(const backend_error& e, const std::string& key)
+    static std::exception_ptr named(const backend_error& e, const std::string& key) noexcept
     {
-        const std::string_view what = e.what();
-        if (what.find(in_quotes(key)) != std::string_view::npos)
-            return std::current_exception();
-        constexpr std::string_view prefix = "amux: ";
-        return std::make_exception_ptr(backend_error{
-            e.kind(),
-            lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)});
+        return error_of([&] {
+            const std::string_view what = e.what();
+            if (what.find(in_quotes(key)) != std::string_view::npos)
+                throw;
+            constexpr std::string_view prefix = "amux: ";
+            return backend_error{
+                e.kind(),
+                lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)};
+        });
     }
 
     static void destroy(backend_core* core) noexcept

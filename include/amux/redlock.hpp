@@ -88,11 +88,14 @@ private:
         } catch (const backend_error&) {
             a.trouble = std::current_exception();
         } catch (const std::exception& e) {
-            a.trouble = std::make_exception_ptr(backend_error{
-                backend_error_kind::indeterminate, std::string{"the node threw: "} + e.what()});
+            a.trouble = error_of([&] {
+                return backend_error{backend_error_kind::indeterminate,
+                                     std::string{"the node threw: "} + e.what()};
+            });
         } catch (...) {
-            a.trouble = std::make_exception_ptr(
-                backend_error{backend_error_kind::indeterminate, "the node threw something"});
+            a.trouble = error_of([] {
+                return backend_error{backend_error_kind::indeterminate, "the node threw something"};
+            });
         }
         if (a.trouble)
             a.vote = node_vote::trouble;

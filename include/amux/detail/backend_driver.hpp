@@ -20,6 +20,17 @@ struct backend_driver {
     };
 };
 
+/// The error that `make` gives; what it throws, such as for want of memory for a text.
+template <class Make>
+std::exception_ptr error_of(Make make) noexcept
+{
+    try {
+        return std::make_exception_ptr(make());
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
 /// Lets go of what such a coroutine has kept. Whoever drops an owner of backends last in here may be on the thread of one of
 /// them, which that could not join: then it ends on another one.
 template <class Owner>

@@ -94,6 +94,7 @@ private:
     // With the mutex, all below.
 
     trace_ptr trace_of(const redlock_round& r);
+    void prepare(const round_ptr& r);
     void hand_out(const round_ptr& r, errands& todo);
     void take_in(redlock_round& r, std::size_t node, const node_answer& a);
     void put_back(const round_ptr& r, errands& todo) noexcept;
@@ -160,22 +161,40 @@ void redlock_core::list(Item& item, clock::time_point when, redlock_due what, er
 
 inline auto redlock_core::trace_of(const redlock_round& r) -> trace_ptr
 {
-    trace_ptr& t = traces_[{r.key, r.token}];
-    if (!t)
-        t = std::make_shared<redlock_trace>(r.key, r.token, count_);
+    const auto known = traces_.find({r.key, r.token});
+    if (known != traces_.end())
+        return known->second;
+    const auto t = std::make_shared<redlock_trace>(r.key, r.token, count_);
+    traces_.emplace(t->name, t);
     return t;
+}
+
+/// Takes what memory it needs first. Throws: without it, and nothing has changed.
+inline void redlock_core::prepare(const round_ptr& r)
+{
+    std::string metadata = r->metadata;
+    const trace_ptr t = trace_of(*r);
+    try {
+        for (redlock_trace::at_node& at : t->nodes)
+            at.setting.reserve(at.setting.size() + 1);
+    } catch (...) {
+        if (t->settled(now()))
+            forget(t);
+        throw;
+    }
+    if (r->op == operation::acquire)
+        t->metadata = std::move(metadata);
+    r->trace = t;
 }
 
 /// Counts what is about to be in flight.
 inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
 {
     if (r->changes())
-        r->trace = trace_of(*r);
+        prepare(r);
     redlock_trace* const t = r->trace.get();
-    if (r->op == operation::acquire) {
-        t->metadata = r->metadata;
+    if (r->op == operation::acquire)
         t->want();
-    }
     if (r->op == operation::acquire || r->op == operation::extend)
         t->lives_for(r->ttl, r->started);
     if (r->op == operation::release)
@@ -226,8 +245,14 @@ inline bool redlock_core::begin(const round_ptr& r, redlock_suspension& waiter)
         r->asked_all = true;
         r->waiter = &waiter;
         decided = decide(r, then);
-        if (!decided && r->op != operation::wait)
-            list(*r, limit_of(*r), {r, nullptr}, then);
+        try {
+            if (!decided && r->op != operation::wait)
+                list(*r, limit_of(*r), {r, nullptr}, then);
+        } catch (
+            ...) { // without memory for a limit it is over at once: an answer may resume the coroutine already
+            time_out(*r);
+            decided = decide(r, then);
+        }
     }
     run(then);
     return !decided;

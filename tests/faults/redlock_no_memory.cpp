@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without this file a redlock that finds no memory may keep half of a question for ever, or resume its coroutine twice.
+#include "support/allocation_counter.hpp"
+#include "support/lease_bench.hpp"
+
+#include <amux/manual_event_loop.hpp>
+#include <amux/memory_backend.hpp>
+#include <amux/redlock.hpp>
+#include <amux/task.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using support::asked;
+using support::no_memory;
+
+namespace {
+
+/// Awaits `call`; while it is begun, the `nth` call for memory finds none, and those after it.
+template <class Call>
+struct begun_without_memory {
+    Call& call;
+    std::size_t nth;
+    bool& missed;
+
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h)
+    {
+        const no_memory none{nth};
+        bool& noted = missed; // this may be gone when it returns
+        noted = true;
+        const bool waits = call.await_suspend(h);
+        noted = none.was_missed();
+        return waits;
+    }
+    auto await_resume() { return call.await_resume(); }
+};
+
+/// Stands for a store, which does not move.
+struct node {
+    amux::memory_backend* store;
+
+    auto acquire(std::string_view key, std::string_view token, milliseconds ttl)
+    {
+        return store->acquire(key, token, ttl);
+    }
+    auto extend(std::string_view key, std::string_view token, milliseconds ttl)
+    {
+        return store->extend(key, token, ttl);
+    }
+    auto release(std::string_view key, std::string_view token)
+    {
+        return store->release(key, token);
+    }
+    auto get(std::string_view key) { return store->get(key); }
+};
+
+/// Three stores with memory, and no more.
+struct world {
+    amux::manual_event_loop loop;
+    amux::memory_backend stores[3]{amux::memory_backend{loop}, amux::memory_backend{loop},
+                                   amux::memory_backend{loop}};
+    amux::redlock<node> lock{{node{&stores[0]}, node{&stores[1]}, node{&stores[2]}}, loop};
+
+    /// Whether `ask` has ended, and in time for another one.
+    template <class Ask>
+    std::string outcome(Ask ask, std::size_t nth)
+    {
+        missed = false;
+        asked<bool> a{loop, ask(*this, nth)};
+        pass(300ms);
+        return a.state();
+    }
+    void pass(milliseconds d)
+    {
+        for (loop.run_ready(); d > 0ms; d -= 10ms) {
+            loop.advance(10ms);
+            loop.run_ready();
+        }
+    }
+    bool missed = false;
+};
+
+const std::string key = "a key that no string holds in itself";
+const std::string token = "a token that no string holds in itself";
+constexpr std::size_t enough = 100'000;
+
+amux::task<bool> acquire(world& w, std::size_t nth)
+{
+    auto call = w.lock.acquire(key, token, 1s);
+    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    co_return result.acquired;
+}
+amux::task<bool> extend(world& w, std::size_t nth)
+{
+    auto call = w.lock.extend(key, token, 1s);
+    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    co_return yes;
+}
+amux::task<bool> release(world& w, std::size_t nth)
+{
+    auto call = w.lock.release(key, token);
+    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    co_return yes;
+}
+
+} // namespace
+
+TEST_CASE("redlock: a question that finds no memory leaves nothing behind", "[redlock][memory]")
+{
+    const auto ask = GENERATE(&acquire, &extend, &release);
+    world w;
+    std::ptrdiff_t live = 0;
+    bool missed = true;
+    for (std::size_t nth = 1; missed; ++nth) {
+        REQUIRE(nth < 1'000);
+        CAPTURE(nth);
+        if (ask != &acquire)
+            REQUIRE(w.outcome(&acquire, enough) == "done");
+        CHECK(w.outcome(ask, nth) != "waits");
+        missed = w.missed;
+        w.pass(2s); // nothing is held by then, nor tried again
+        CHECK(w.outcome(&acquire, enough) == "done");
+        CHECK(w.outcome(&release, enough) == "done");
+        w.pass(2s);
+        if (nth > 1)
+            CHECK(support::live_allocations() == live);
+        live = support::live_allocations();
+    }
+}
