@@ -67,9 +67,11 @@ void signals::restore() const
     sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
-void signals::stop_ourselves() const
+bool signals::stop(int signal, pid_t whom) const
 {
-    pass_to_ourselves(SIGTSTP, 0);
+    pass_to_ourselves(signal, whom); // which takes away a SIGCONT that waits
+    sigset_t waiting;
+    return sigpending(&waiting) == 0 && sigismember(&waiting, SIGCONT) == 1;
 }
 
 void signals::pass_to_ourselves(int signal, pid_t whom) const
@@ -102,6 +104,19 @@ bool terminal::ours() const
     return fd_ >= 0 && tcgetpgrp(fd_) == getpgrp();
 }
 
+bool terminal::is_out_of_reach() const
+{
+    const auto is_outside = [](pid_t parent) {
+        return getpgid(parent) != getpgrp() && getsid(parent) == getsid(0);
+    };
+    if (fd_ < 0 || is_outside(getppid()))
+        return false;
+    const auto all = all_processes();
+    return std::none_of(all.begin(), all.end(), [&](const process& p) {
+        return p.group == getpgrp() && !p.ended && is_outside(p.parent);
+    });
+}
+
 void terminal::give_to(pid_t group) const
 {
     tcsetpgrp(fd_, group);
@@ -115,7 +130,7 @@ bool terminal::take_back_from(pid_t group) const
 void terminal::restore_mode() const
 {
     if (mode_)
-        tcsetattr(fd_, TCSADRAIN, &*mode_);
+        tcsetattr(fd_, TCSANOW, &*mode_); // a terminal that takes no bytes is not waited for
 }
 
 command::command(const request& r, const note& granted, const bond& b, const signals& s,
@@ -123,16 +138,17 @@ command::command(const request& r, const note& granted, const bond& b, const sig
     : front_{getpid()}, others_{others}
 {
     const bool in_front = t.ours() && !t.is_shared();
+    const bool out_of_reach = t.is_out_of_reach();
     id_ = fork();
     if (id_ == 0)
-        begin(r, granted, b, s, t, in_front);
+        begin(r, granted, b, s, t, in_front, out_of_reach);
     if (id_ < 0)
         throw std::system_error{errno, std::generic_category(), "no process for the command"};
     setpgid(id_, id_); // the command does it too: whoever is first
 }
 
 void command::begin(const request& r, const note& granted, const bond& b, const signals& s,
-                    const terminal& t, bool in_front) const
+                    const terminal& t, bool in_front, bool out_of_reach) const
 {
     const pid_t self = getpid();
     setpgid(0, 0);
@@ -160,6 +176,9 @@ void command::begin(const request& r, const note& granted, const bond& b, const 
         words.push_back(const_cast<char*>(w.c_str()));
     words.push_back(nullptr);
     s.restore();
+    // We are a parent who could continue it: so it would be stopped for ever, where without us its reading fails.
+    if (out_of_reach)
+        signal(SIGTTIN, SIG_IGN);
     execvp(words[0], words.data());
     b.shared().trouble = errno;
     _exit(1);

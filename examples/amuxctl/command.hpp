@@ -33,9 +33,10 @@ public:
     bool was_typed() const { return was_typed_; }
     /// Everything as the caller had it: in the command.
     void restore() const;
-    /// What SIGTSTP does by default: to all of our group, as the terminal would. Returns when we are continued, or at once
-    /// when nobody is there who could continue us.
-    void stop_ourselves() const;
+    /// What `signal`, one that stops, does by default: to `whom`, which we are in, as to `kill`.
+    ///
+    /// Returns: true when we are continued, false at once when nobody is there who could continue us.
+    bool stop(int signal, pid_t whom) const;
     /// To `whom`, which we are in, as to `kill`. Whatever it does by default, it does it now.
     void pass_to_ourselves(int signal, pid_t whom) const;
 
@@ -64,6 +65,8 @@ public:
     /// pipeline (`hold ... | less`), and when standard input is something else, which is what a script does to a job
     /// behind which it goes on.
     bool is_shared() const { return is_shared_; }
+    /// Whether the kernel refuses our group to read from it, and stops nobody: no shell is there that could continue us.
+    bool is_out_of_reach() const;
     /// Requires: SIGTTOU is blocked.
     void give_to(pid_t group) const;
     /// Returns: whether that group had it.
@@ -114,7 +117,7 @@ public:
 
 private:
     [[noreturn]] void begin(const request& r, const note& granted, const bond& b, const signals& s,
-                            const terminal& t, bool in_front) const;
+                            const terminal& t, bool in_front, bool out_of_reach) const;
 
     pid_t front_;
     std::vector<pid_t> others_;

@@ -76,7 +76,7 @@ private:
             keeper_.wait_until(ended_by ? cancelled_at_ + keeper_limit : never);
             while (const int s = signals_.take()) {
                 if (s == SIGTSTP)
-                    signals_.stop_ourselves();
+                    signals_.stop(s, getpid());
                 else if (s != SIGCHLD && s != SIGCONT && !ended_by)
                     cancel(ended_by = s);
             }
@@ -211,10 +211,23 @@ private:
             return;
         const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
         if (!(wants_terminal && terminal_.ours())) {
-            terminal_.take_back_from(command_->id());
-            signals_.stop_ourselves();
+            const bool was_in_front = terminal_.take_back_from(command_->id());
+            // All of our group when it is the terminal's doing. A signal that was sent stops nobody else.
+            const bool stopped =
+                signals_.stop(signal, was_in_front || wants_terminal ? 0 : getpid());
+            if (wants_terminal && !stopped && !hang_up())
+                return;
         }
         resume(wants_terminal || !terminal_.is_shared());
+    }
+    /// To one that asks for a terminal which nobody can give to it any more, what the kernel does to it then.
+    /// Returns: false when it knows that already, and asks again. It stays stopped, until a signal comes.
+    bool hang_up()
+    {
+        if (std::exchange(hung_up_, true))
+            return false;
+        command_->send(SIGHUP);
+        return true;
     }
     void resume(bool with_terminal)
     {
@@ -249,10 +262,10 @@ private:
     int leave()
     {
         const bool was_in_front = terminal_.take_back_from(command_->id());
-        if (lost_ || outcome_->signal == SIGKILL)
-            terminal_.restore_mode();
         const int trouble = keeper_.bond().shared().trouble;
         const bool ours = keeper_.give_back(granted_.token);
+        if (was_in_front && (lost_ || outcome_->signal == SIGKILL))
+            terminal_.restore_mode(); // else it is somebody else's: an editor's, in front of us
         command_->bury_orphans();
         command_->bury();
         if (trouble == ETIME)
@@ -294,6 +307,7 @@ private:
     note granted_;
     std::optional<command> command_;
     int typed_ = 0; // a signal from the terminal, which was passed on
+    bool hung_up_ = false;
     std::optional<outcome> outcome_; // the command itself has ended
     std::optional<time_point> told_; // when it was sent SIGTERM by us
     bool lost_ = false;

@@ -168,7 +168,7 @@ class Terminal(harness.Case):
         s.type(b"\x1a")
         self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
         s.order(b"bg")
-        self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")  # for it has read
+        self.assertEqual(s.report(), f"stopped {signal.SIGTTIN.value}")  # for it has read
         s.order(b"fg")
         s.type(b"words\n")
         s.expect(b"got words")
@@ -234,6 +234,76 @@ class Terminal(harness.Case):
         s.type(b"\x03")
         self.assertEqual(s.report(), "killed 2")
         self.assertFalse(self.server.held("k"))
+
+    def test_a_command_that_stops_itself_stops_amuxctl_and_nobody_else(self):
+        s = self.shell('$0 hold k -- sh -c "kill -TSTP \\$\\$; echo resumed" & '
+                       'until grep -q "^State:.T" /proc/$!/status; do sleep 0.02; done; '
+                       'echo script goes on; kill -CONT $!; wait $!; exit $(($? + 5))')
+        s.expect(b"script goes on")
+        s.expect(b"resumed")
+        self.assertEqual(s.report(), "exited 5")
+
+    IN_FRONT = r"[ \$(cut -d' ' -f8 /proc/self/stat) = {shell} ]"  # nobody else has the terminal any more
+
+    def test_who_reads_where_no_shell_can_continue_it_is_refused(self):
+        """Its job has ended, and left it behind: the kernel does not stop it then, its reading fails."""
+        left_behind = fr"[ \$(cut -d' ' -f4 /proc/\$\$/stat) = {os.getpid()} ] && " + self.IN_FRONT.format(shell="$$")
+        s = self.shell(f'set -m; (sh -c "until {left_behind}; do sleep 0.02; done; exec \\"\\$@\\"" - '
+                       '$0 hold k -- sh -c "read x </dev/tty || echo refused" &); exec sleep 600')
+        s.expect(b"refused")
+        self.wait_until_free("k")
+
+    def test_who_reads_when_no_shell_can_continue_it_any_more_is_hung_up(self):
+        wait = f"until [ -e {self.folder}/go ]; do sleep 0.02; done"
+        in_front = self.IN_FRONT.replace("\\", "").format(shell="$1")
+        read = f"until [ -e {self.folder}/go ] && {in_front}; do sleep 0.02; done; read x </dev/tty"
+        for command, ends in ((f"trap 'echo hung up; exit' HUP; echo ready; {read}", True),
+                              (f"trap '' HUP; echo ready; {read}", False)):
+            (self.folder / "script").write_text(command)
+            s = self.shell(f'set -m; ($0 hold k{ends} -- sh {self.folder}/script $$ & {wait}); exec sleep 600')
+            s.expect(b"ready")
+            (self.folder / "go").touch()
+            if ends:
+                s.expect(b"hung up")
+                self.wait_until_free("kTrue")
+                (self.folder / "go").unlink()
+        def turns():
+            readers = [pid for pid, p in harness.processes().items()
+                       if (p.session, p.name, p.state) == (s.pid, "sh", "T")]
+            with open(f"/proc/{(readers or ['self'])[0]}/status") as status:
+                return [line for line in status if line.startswith(("State:", "voluntary"))]
+        def is_quiet():
+            before = turns()
+            time.sleep(0.1)
+            return "T (stopped)" in before[0] and turns() == before
+        wait_for(is_quiet, "it is stopped, and not continued again and again")
+
+    def test_an_editor_in_front_of_a_job_that_is_killed_keeps_its_terminal(self):
+        """Of the job of a script, of a part of a pipeline, and of a job in the background."""
+        editor = ("until [ -e {begun} ]; do sleep 0.02; done; stty raw -echo; "
+                  "until [ -e {done} ]; do sleep 0.02; done; stty -a; exit 0")
+        killed = ('$0 hold k{n} -- sh -c ">{begun}; until stty -F /dev/tty -a | grep -q -e -icanon; do sleep 0.02; '
+                  'done; kill -9 \\$\\$"')
+        for number, how in enumerate(("{killed} >/dev/null; >{done}) & {editor}",
+                                      "{killed} | cat; >{done}) & {editor}",
+                                      "set -m; {killed} & wait $!; >{done}) & {editor}")):
+            parts = {"done": self.folder / f"done{number}", "begun": self.folder / f"begun{number}", "n": number}
+            s = self.shell("(" + how.format(killed=killed.format(**parts), editor=editor.format(**parts), **parts))
+            self.assertEqual(s.report(), "exited 0", how)
+            s.expect(b"-icanon")
+
+    def test_a_terminal_that_takes_nothing_does_not_keep_the_key(self):
+        s = self.shell(f'yes & exec $0 hold -v --ttl 600s k -- sh -c "until [ -e {self.folder}/go ]; do sleep 0.02; '
+                       'done; kill -9 \\$\\$"')
+        self.assertTrue(select.select([s.screen], [], [], harness.LIMIT)[0])
+        def is_blocked():
+            return [pid for pid, p in harness.processes().items() if p.name == "yes" and p.session == s.pid and
+                    p.state == "S"]
+        wait_for(is_blocked, "it takes no more")
+        wait_for(lambda: self.server.held("k"), "it is held")
+        (self.folder / "go").touch()
+        self.wait_until_free("k")
+        self.assertEqual(s.report(), "exited 137")
 
     def test_without_a_terminal(self):
         p = self.start("hold", "k", "--", *self.worker(), start_new_session=True)
