@@ -101,6 +101,9 @@ public:
     /// How long the call has really waited.
     std::chrono::milliseconds waited() const noexcept { return waited_; }
     /// Whether the store was in trouble when it was asked last: nobody may have held the lease.
+    ///
+    /// Its last answer decides. A question in flight counts as trouble when it has been unanswered for half a second, and
+    /// for twice as long as the last answer took; when there was no answer yet, at once.
     bool store_in_trouble() const noexcept { return store_in_trouble_; }
 
 private:

@@ -120,6 +120,7 @@ HEADERS = {
     "core_event": (["faults/lease_end"], LEASES),
     "backend_request": ([], LEASES),
     "background_release": (["faults/lease_corners"], LEASES),
+    "store_state": (["faults/lease_wait_trouble"], LEASES),
     "lock_core": ([], LEASES),
     "lease_terms": ([], LEASES),
     "lease": ([], LEASES),

@@ -99,6 +99,7 @@ private:
 
     /// Asks once, until `until`. Null: not granted; `trouble_`, `hangs_` or, of a refusal, `holder_ttl_` says why.
     task<std::optional<acquired_lock>> ask_once(clock::time_point until);
+    std::optional<acquired_lock> take_answer(const lock_core::request_ptr& r);
     std::optional<acquired_lock> granted(const backend_request& r);
     task<> wait_until_maybe_free(wake_point& news, hint& watch);
     bool one_attempt() const noexcept { return terms_.max_wait == milliseconds{}; }
@@ -119,15 +120,16 @@ private:
     {
         return std::chrono::duration_cast<milliseconds>(core_.now() - begun_);
     }
-    [[noreturn]] void throw_timeout(bool store_in_trouble) const
+    [[noreturn]] void throw_timeout(const store_state& store) const
     {
+        const clock::time_point now = core_.now();
         std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
-        if (hangs_)
+        if (store.hangs(now))
             text += "; the store has not answered";
         text = trouble_text_.empty()
                    ? lock_message(text, {}, key_)
                    : "amux: " + text + "; last trouble of the store: " + trouble_text_;
-        throw lock_wait_timeout_error{text, key_, waited(), store_in_trouble};
+        throw lock_wait_timeout_error{text, key_, waited(), store.in_trouble(now)};
     }
     void note(lock_event about, std::exception_ptr trouble);
 
@@ -172,6 +174,13 @@ inline std::exception_ptr late_grant(const std::string& key)
                       lock_message("a lease was granted too late, and given back", {}, key)});
 }
 
+/// Those who wait for the key learn that the store has answered.
+inline void tell_line(lock_core& core, const backend_request& r, bool trouble) noexcept
+{
+    if (lock_core::line* const l = core.find_line(r.key))
+        l->store.answers(r.started, core.now(), trouble);
+}
+
 /// What comes of a request for a lease when nobody waits for its answer any more: whatever it obtains is given back.
 struct orphan {
     backend_request& request;
@@ -187,11 +196,12 @@ struct orphan {
 
     static void answered(const backend_request& late, long process) noexcept
     {
+        lock_core& core = late.core();
+        tell_line(core, late, late.error != nullptr);
         const bool granted = !late.error && late.yes;
         const bool unsure = late.error && kind_of(late.error) == backend_error_kind::indeterminate;
         if ((!granted && !unsure) || process != process_id())
             return;
-        lock_core& core = late.core();
         core.give_back(event_of(late), core.now() + late.ttl, unsure);
         if (granted)
             core.tell_error(event_of(late), late_grant(late.key));
@@ -211,6 +221,8 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
     auto r = core_.make_request(lock_core::operation::acquire, key_, token_, terms_.ttl);
     r->metadata = terms_.metadata;
     r->receiver_tells = true;
+    if (lock_core::line* const l = core_.find_line(key_))
+        l->store.asks(r->started);
     const orphan detach{*r, process_};
     answer_wait answer{r};
     const listed told_of_close{core_.asking, answer.news};
@@ -223,8 +235,15 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
             co_return std::nullopt;
         throw_if_over();
     }
+    auto held = take_answer(r);
+    tell_line(core_, *r, trouble_ != nullptr);
+    co_return std::move(held);
+}
+
+inline std::optional<acquired_lock> acquisition::take_answer(const lock_core::request_ptr& r)
+{
     if (process_ != process_id()) // the answer is the parent's
-        co_return std::nullopt;
+        return std::nullopt;
     if (r->error && kind_of(r->error) == backend_error_kind::indeterminate)
         unsure_ = r;
     // What has left nothing is over. A store that is made of several may still be undoing it, which must not meet the next
@@ -233,16 +252,16 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
         token_ = make_token();
     if (r->error) {
         note(event_of(*r), r->error);
-        co_return std::nullopt;
+        return std::nullopt;
     }
     if (!r->yes) {
         // What no lease can have left says nothing: of a key without an end a store may say -1.
         const auto left = r->grant.holder_ttl;
         if (left && *left >= milliseconds{} && *left <= longest_time)
             holder_ttl_ = left;
-        co_return std::nullopt;
+        return std::nullopt;
     }
-    co_return granted(*r);
+    return granted(*r);
 }
 
 /// The clock comes first: a grant that has run out, or that is not wanted any more, is given back.
@@ -291,11 +310,11 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
         lock_core::line& line = place.line();
         // No question whose answer would not be waited for.
         if (!one_attempt() && core_.now() >= deadline_)
-            throw_timeout(line.in_trouble);
+            throw_timeout(line.store);
         // Whoever stands ahead, or holds it in this process, tells us; nobody asks the store meanwhile.
         if (!place.leads() || !line.held.empty()) {
             if (co_await place.news.wait(deadline_, stop_) == reason::deadline)
-                throw_timeout(line.in_trouble);
+                throw_timeout(line.store);
             continue;
         }
         // Whoever leads stays away then, also when the one who led before has given up.
@@ -308,7 +327,6 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
             continue;
         }
         auto held = co_await ask_once(one_attempt() ? never : deadline_);
-        line.in_trouble = trouble_ != nullptr || hangs_;
         if (held) {
             ++line.turns;
             co_return std::move(held);
@@ -316,7 +334,7 @@ inline task<std::optional<acquired_lock>> acquisition::wait_in_line(bool insists
         if (trouble_ && !insists && (permanent_ || one_attempt()))
             std::rethrow_exception(trouble_);
         if (core_.now() >= deadline_)
-            throw_timeout(line.in_trouble);
+            throw_timeout(line.store);
         if (!trouble_)
             line.turns = 0; // another process has it
         co_await wait_until_maybe_free(place.news, watch);

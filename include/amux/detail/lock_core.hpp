@@ -4,6 +4,7 @@
 #include <amux/clock.hpp>
 #include <amux/detail/backend_request.hpp>
 #include <amux/detail/intrusive_list.hpp>
+#include <amux/detail/store_state.hpp>
 #include <amux/detail/token.hpp>
 #include <amux/detail/wake_point.hpp>
 #include <amux/lock_backend.hpp>
@@ -40,7 +41,7 @@ public:
         wake_list waiting;
         std::vector<std::shared_ptr<lease>> held;
         unsigned turns = 0; // grants in a row to this line
-        bool in_trouble = false; // the store, when it was asked last
+        store_state store; // as those who waited here have found it
         clock::time_point
             away{}; // until then it stays away, so that other processes get their turn
         bool unused() const noexcept { return waiting.empty() && held.empty(); }
