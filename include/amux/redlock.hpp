@@ -231,7 +231,8 @@ struct redlock_options {
 /// the ttl runs. So an `acquire` that fails also ends a lease that its token had before.
 ///
 /// Where a lease that it was granted here is missing, `extend` asks for it again, while it may be believed and no majority
-/// misses it. So the nodes may lose their data one after the other, with a renewal between.
+/// misses it; again, with growing pauses, while that is refused. So the nodes may lose their data one after the other, with a
+/// renewal between that has reached them.
 ///
 /// `get` and `inspect` give what a majority says; without one, `indeterminate`. A wait for a release ends when a majority
 /// says that the key may be free. No fences: the counters of different nodes are not ordered.
@@ -276,7 +277,8 @@ public:
     {
         return {core_, operation::extend, key, token, ttl};
     }
-    /// True, false, or in trouble, as the table says; tried again in the background where there was trouble.
+    /// True, false, or in trouble, as the table says; tried again in the background where there was trouble. A holder
+    /// that has the lease through another `redlock` puts it back if a majority cannot tell of it at its next renewal.
     detail::redlock_call<bool> release(std::string_view key, std::string_view token)
     {
         return {core_, operation::release, key, token};

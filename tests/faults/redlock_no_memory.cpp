@@ -90,25 +90,25 @@ struct world {
     bool missed = false;
 };
 
-const std::string key = "a key that no string holds in itself";
-const std::string token = "a token that no string holds in itself";
+const std::string the_key = "a key that no string holds in itself";
+const std::string the_token = "a token that no string holds in itself";
 constexpr std::size_t enough = 100'000;
 
 amux::task<bool> acquire(world& w, std::size_t nth)
 {
-    auto call = w.lock.acquire(key, token, 1s);
+    auto call = w.lock.acquire(the_key, the_token, 1s);
     const auto result = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
     co_return result.acquired;
 }
 amux::task<bool> extend(world& w, std::size_t nth)
 {
-    auto call = w.lock.extend(key, token, 1s);
+    auto call = w.lock.extend(the_key, the_token, 1s);
     const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
     co_return yes;
 }
 amux::task<bool> release(world& w, std::size_t nth)
 {
-    auto call = w.lock.release(key, token);
+    auto call = w.lock.release(the_key, the_token);
     const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
     co_return yes;
 }

@@ -97,6 +97,9 @@ private:
     void prepare(const round_ptr& r);
     void hand_out(const round_ptr& r, errands& todo);
     void take_in(redlock_round& r, std::size_t node, const node_answer& a);
+    bool is_late(const redlock_round& r, std::size_t node) const noexcept;
+    void ask_again(const round_ptr& r, std::size_t node, errands& todo) noexcept;
+    void come_back(const round_ptr& r, errands& todo) noexcept;
     void put_back(const round_ptr& r, errands& todo) noexcept;
     void time_out(redlock_round& r) noexcept;
     clock::time_point limit_of(const redlock_round& r) const noexcept;
@@ -182,7 +185,7 @@ inline void redlock_core::prepare(const round_ptr& r)
             forget(t);
         throw;
     }
-    if (r->op == operation::acquire)
+    if (r->op == operation::acquire && now() >= t->believed) // else the nodes keep what they have
         t->metadata = std::move(metadata);
     r->trace = t;
 }
@@ -204,14 +207,14 @@ inline void redlock_core::hand_out(const round_ptr& r, errands& todo)
         t->newest = r.get();
     }
     for (std::size_t n = 0; n != count_; ++n) {
-        if (t && r->op != operation::release && t->may_undo(n)) {
+        if (t && r->op != operation::release && t->may_undo(n, now())) {
             r->answers[n].vote = node_vote::trouble;
             r->answers[n].trouble = undone_;
             --r->unheard;
             continue;
         }
         if (r->op == operation::acquire || r->op == operation::extend) {
-            r->unsure[n] = t->may_shorten(n, r->ttl);
+            r->unsure[n] = t->may_shorten(n, r->ttl, now());
             t->nodes[n].setting.push_back(r->ttl);
         }
         if (r->op == operation::acquire)
@@ -277,13 +280,15 @@ inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node
     redlock_trace::at_node& at = t.nodes[node];
     const bool doubt = a.trouble && kind_of(a.trouble) == backend_error_kind::indeterminate;
     if (r.op != operation::release) {
-        t.has_set(node, r.ttl, doubt);
+        t.has_set(node, r.ttl);
         if (r.op == operation::acquire)
             --at.acquiring;
         if (!doubt && a.vote != node_vote::yes)
             return;
         if (!over_)
             t.over = (std::max)(t.over, loop().now() + r.ttl); // it came late, or is to come
+        if (!over_ && doubt)
+            t.is_in_doubt(node, r.ttl, loop().now());
         if (r.op == operation::extend)
             return;
         at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
@@ -294,7 +299,8 @@ inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node
     }
     --at.releasing;
     const bool crossed = at.releasing == 0 ? std::exchange(at.crossed, false) : at.crossed;
-    at.may_go = at.may_go || doubt;
+    if (doubt)
+        at.may_go_until = t.over;
     const bool hopeless = a.trouble && kind_of(a.trouble) == backend_error_kind::permanent;
     if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
         at.left = rest::nothing;
@@ -309,7 +315,8 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
     {
         const std::lock_guard lock{state_mutex_};
         take_in(*r, node, a);
-        if (r->renewal && a.vote == node_vote::yes && now() >= r->trace->believed) {
+        const bool refused = a.vote != node_vote::yes;
+        if (a.vote == node_vote::yes && is_late(*r, node)) {
             a.vote = node_vote::trouble;
             a.trouble = late_;
         }
@@ -323,6 +330,8 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
             r->missing += a.vote == node_vote::no ? 1 : 0;
         }
         const round_ptr& whose = r->renewal ? r->renewal : r;
+        if (r->renewal && refused)
+            ask_again(whose, node, todo);
         if (whose->end == verdict::open)
             whose->answers[node] = std::move(a);
         put_back(whose, todo);
@@ -332,6 +341,37 @@ inline void redlock_core::answered(const round_ptr& r, std::size_t node, node_an
             sweep(r->trace, todo);
     }
     run(todo);
+}
+
+/// Whether a yes to a renewal is that of a lease which was put there when nobody believed any more, or may be.
+inline bool redlock_core::is_late(const redlock_round& r, std::size_t node) const noexcept
+{
+    if (!r.renewal && r.op != operation::extend)
+        return false;
+    const redlock_trace::at_node& at = r.trace->nodes[node];
+    return now() >= r.trace->believed && (r.renewal || at.came_late || at.acquiring != 0);
+}
+
+/// A node has not taken the lease: who has failed to get a majority may have it for a moment.
+inline void redlock_core::ask_again(const round_ptr& r, std::size_t node, errands& todo) noexcept
+{
+    r->absent[node] = true;
+    if (now() >= r->tries_again) {
+        r->tries_again = over_ ? r->tries_again : now() + r->pause;
+        r->pause *= 2;
+    }
+    come_back(r, todo);
+}
+
+/// A renewal that is decided has its place in the agenda for that.
+inline void redlock_core::come_back(const round_ptr& r, errands& todo) noexcept
+{
+    if (r->end == verdict::open || r->listed || r->tries_again == clock::time_point{})
+        return;
+    try {
+        list(*r, r->tries_again, {r, nullptr}, todo);
+    } catch (...) { // NOLINT(bugprone-empty-catch): the next renewal tries again
+    }
 }
 
 /// A renewal gives the lease back to nodes that have lost it, or never had it.
@@ -344,7 +384,7 @@ inline void redlock_core::put_back(const round_ptr& r, errands& todo) noexcept
     if (r->op != operation::extend || !r->is_missing_at_few())
         return;
     redlock_trace& t = *r->trace;
-    if (t.newest != r.get() || now() >= t.believed)
+    if (t.newest != r.get() || now() >= t.believed || now() < r->tries_again)
         return;
     try {
         for (std::size_t n = 0; n != count_; ++n) {
@@ -355,7 +395,7 @@ inline void redlock_core::put_back(const round_ptr& r, errands& todo) noexcept
             q->renewal = r;
             q->trace = r->trace;
             q->end = verdict::yes; // nobody waits for it
-            q->unsure[n] = t.may_shorten(n, r->ttl);
+            q->unsure[n] = t.may_shorten(n, r->ttl, now());
             todo.questions.reserve(todo.questions.size() + 1);
             t.nodes[n].setting.push_back(r->ttl);
             ++t.nodes[n].acquiring;
@@ -385,6 +425,7 @@ inline bool redlock_core::decide(const round_ptr& r, errands& todo) noexcept
         crowds_.split(r->key);
     if (r->op == operation::extend && r->end == verdict::no)
         lose(*r, todo);
+    come_back(r, todo);
     if (!r->trace)
         return true;
     --r->trace->undecided;
@@ -534,10 +575,14 @@ inline void redlock_core::tick() noexcept
                 continue;
             }
             unlist(*what.round);
-            time_out(*what.round);
-            decide(what.round, todo);
+            const bool limited = what.round->end == verdict::open;
+            if (limited) {
+                time_out(*what.round);
+                decide(what.round, todo);
+            }
             put_back(what.round, todo);
-            wake(*what.round, todo);
+            if (limited)
+                wake(*what.round, todo);
         }
         next = agenda_.empty() ? (clock::time_point::max)() : agenda_.begin()->first;
         alarm_at_ = next;

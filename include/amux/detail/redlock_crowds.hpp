@@ -18,8 +18,8 @@ namespace amux::detail {
 /// asks. (Antirez: Distributed locks with Redis.) Keys that share a place share what comes of it.
 class redlock_crowds {
 public:
-    /// Several have asked at the same moment; each got some nodes, and nobody a majority. Few of them get any, so that a
-    /// plain refusal says nothing.
+    /// Some nodes were got, and not a majority: so, most likely, several have asked at the same moment, and nobody has
+    /// one. Few of them get any, so that a plain refusal says nothing.
     void split(const std::string& key) noexcept
     {
         constexpr unsigned char most = 8; // up to 255 ms

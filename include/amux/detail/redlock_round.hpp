@@ -106,6 +106,8 @@ struct redlock_round {
     node_answers answers;
     std::vector<bool> unsure; // of which nodes a yes does not count
     std::vector<bool> absent; // an `extend`: where it is missing, and may be put
+    clock::time_point tries_again{}; // to put it where that was refused
+    std::chrono::milliseconds pause{10}; // before that; doubled each time
     std::size_t missing = 0; // an `extend`: how many nodes have said that it is
     std::size_t unheard; // an `extend`: how many have said nothing
     std::shared_ptr<redlock_round> renewal; // an `acquire` of this one, at one node

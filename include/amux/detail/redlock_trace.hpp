@@ -44,10 +44,11 @@ struct redlock_trace {
         bool came_late = false; // put there by a renewal when nobody believed any more, it seems
         bool crossed =
             false; // granted while a release was on its way: which was carried out first?
-        bool may_go = false; // a release that has met trouble may be carried out yet
+        clock::time_point may_go_until{}; // a release that has met trouble may be carried out yet
         std::vector<std::chrono::milliseconds> setting; // the ttls that are on their way there
         std::chrono::milliseconds doubtful =
             longest; // the least that a question in doubt may set yet
+        clock::time_point doubtful_until{};
         clock::time_point again{}; // when the next release is due
         std::chrono::milliseconds pause = first_pause; // doubled after each
 
@@ -91,26 +92,32 @@ struct redlock_trace {
     }
 
     /// A release sent before, or about to be, may undo what is asked for now.
-    bool may_undo(std::size_t n) const noexcept
+    bool may_undo(std::size_t n, clock::time_point now) const noexcept
     {
         const at_node& at = nodes[n];
-        return at.releasing != 0 || at.may_go || at.is_in_the_way();
+        return at.releasing != 0 || now < at.may_go_until || at.is_in_the_way();
     }
 
     /// A question sent before may let a shorter ttl start when this one has started.
-    bool may_shorten(std::size_t n, std::chrono::milliseconds time) const noexcept
+    bool may_shorten(std::size_t n, std::chrono::milliseconds time,
+                     clock::time_point now) const noexcept
     {
         const at_node& at = nodes[n];
-        return at.doubtful < time || std::any_of(
-                                         at.setting.begin(), at.setting.end(),
-                                         [time](auto other) { return other < time; });
+        return (at.doubtful < time && now < at.doubtful_until) ||
+               std::any_of(at.setting.begin(), at.setting.end(),
+                           [time](auto other) { return other < time; });
     }
-    void has_set(std::size_t n, std::chrono::milliseconds time, bool in_doubt) noexcept
+    void has_set(std::size_t n, std::chrono::milliseconds time) noexcept
+    {
+        auto& setting = nodes[n].setting;
+        setting.erase(std::find(setting.begin(), setting.end(), time));
+    }
+    /// It may still be carried out, but no later than it would have lived.
+    void is_in_doubt(std::size_t n, std::chrono::milliseconds time, clock::time_point now) noexcept
     {
         at_node& at = nodes[n];
-        at.setting.erase(std::find(at.setting.begin(), at.setting.end(), time));
-        if (in_doubt)
-            at.doubtful = (std::min)(at.doubtful, time);
+        at.doubtful = now < at.doubtful_until ? (std::min)(at.doubtful, time) : time;
+        at.doubtful_until = (std::max)(at.doubtful_until, now + time);
     }
 
     bool to_be_freed(std::size_t n) const noexcept
@@ -130,9 +137,9 @@ struct redlock_trace {
     bool settled(clock::time_point now) const noexcept
     {
         return now >= believed && undecided == 0 &&
-               std::none_of(nodes.begin(), nodes.end(), [](const at_node& n) {
-                   return n.acquiring != 0 || n.releasing != 0 || n.may_go || !n.setting.empty() ||
-                          n.doubtful != longest || n.is_in_the_way();
+               std::none_of(nodes.begin(), nodes.end(), [now](const at_node& n) {
+                   return n.acquiring != 0 || n.releasing != 0 || !n.setting.empty() ||
+                          now < n.may_go_until || now < n.doubtful_until || n.is_in_the_way();
                });
     }
     /// The ttl has freed the rest.
@@ -140,8 +147,8 @@ struct redlock_trace {
     {
         for (at_node& n : nodes) {
             n.left = rest::nothing;
-            n.may_go = false;
-            n.doubtful = longest;
+            n.may_go_until = {};
+            n.doubtful_until = {};
         }
     }
 };
