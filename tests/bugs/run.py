@@ -19,7 +19,8 @@ A test that cannot fail proves nothing. Each tests/bugs/NAME.bug holds one plaus
     --- end
 
 Several pairs of search and replace may follow each other. The copy of include/ with the mistake
-must compile, and the test must fail, crash or hang with it; without it the same test is green.
+must compile, and the test must fail, crash or hang with it; without it the same test is green. Of a test file only the
+cases that are named are compiled.
 """
 import os
 import pathlib
