@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "command.hpp"
 
-#include "processes.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -112,9 +110,9 @@ bool terminal::is_out_of_reach() const
     if (fd_ < 0 || is_outside(getppid()))
         return false;
     const auto all = all_processes();
-    return std::none_of(all.begin(), all.end(), [&](const process& p) {
-        return p.group == getpgrp() && !p.ended && is_outside(p.parent);
-    });
+    return all && std::none_of(all->begin(), all->end(), [&](const process& p) {
+               return p.group == getpgrp() && !p.ended && is_outside(p.parent);
+           });
 }
 
 void terminal::give_to(pid_t group) const
@@ -135,7 +133,7 @@ void terminal::restore_mode() const
 
 command::command(const request& r, const note& granted, const bond& b, const signals& s,
                  const terminal& t, const std::vector<pid_t>& others)
-    : front_{getpid()}, others_{others}
+    : front_{getpid()}, others_{others}, family_{front_, others}
 {
     const bool in_front = t.ours() && !t.is_shared();
     const bool out_of_reach = t.is_out_of_reach();
@@ -211,7 +209,7 @@ std::optional<outcome> command::ended() const
 
 void command::bury_orphans() const
 {
-    for (const pid_t id : children_of(front_)) {
+    for (const pid_t id : family_.children().value_or(std::vector<pid_t>{})) {
         if (id != id_ && std::find(others_.begin(), others_.end(), id) == others_.end())
             waitpid(id, nullptr, WNOHANG);
     }
@@ -219,24 +217,24 @@ void command::bury_orphans() const
 
 bool command::is_over() const
 {
-    return none_below(front_, others_);
+    return family_.none();
 }
 
 void command::end_all() const
 {
     send(SIGTERM);
-    for (const process& p : running_below(front_, others_)) {
-        if (p.group == id_)
+    for (const pid_t id : family_.running()) {
+        if (getpgid(id) == id_)
             continue; // told already
-        kill(p.id, SIGTERM);
-        kill(p.id, SIGCONT);
+        kill(id, SIGTERM);
+        kill(id, SIGCONT);
     }
 }
 
-void command::kill_all() const
+duration command::kill_all()
 {
     send(SIGKILL);
-    kill_below(front_, others_);
+    return family_.kill_all();
 }
 
 void command::bury()

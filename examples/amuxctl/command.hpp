@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bond.hpp"
+#include "processes.hpp"
 #include "wake.hpp"
 #include "words.hpp"
 
@@ -110,8 +111,8 @@ public:
     bool is_over() const;
     /// SIGTERM to all of that, as far as one look finds it.
     void end_all() const;
-    /// SIGKILL, until it is over or a tenth of a second has passed.
-    void kill_all() const;
+    /// SIGKILL, until it is over or a tenth of a second has passed. Returns: how long to wait before the next time.
+    duration kill_all();
 
     void bury();
 
@@ -121,6 +122,7 @@ private:
 
     pid_t front_;
     std::vector<pid_t> others_;
+    descendants family_;
     pid_t id_;
 };
 

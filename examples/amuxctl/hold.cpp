@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -31,8 +32,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr duration look_again = 50ms; // while something is being killed
-
 int number(exit_code code)
 {
     return static_cast<int>(code);
@@ -43,7 +42,10 @@ public:
     explicit front(const request& r) : r_{r}, times_{r.times()}, say_{r}
     {
         require_proc();
-        others_ = children_of(getpid()); // a shell that has become us by `exec` may have some
+        const auto ours = descendants{getpid(), {}}.children();
+        if (!ours)
+            throw std::runtime_error{"/proc cannot be read"};
+        others_ = *ours; // a shell that has become us by `exec` may have some
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
 
@@ -254,8 +256,7 @@ private:
         due_ = times_.kill_due(*told_, keeper_.bond().until());
         if (now < due_)
             return;
-        command_->kill_all();
-        due_ = now + look_again;
+        due_ = now + command_->kill_all();
     }
 
     /// Releases, and says what to exit with.

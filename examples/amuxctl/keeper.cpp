@@ -12,6 +12,7 @@
 #include <amux/redis_backend.hpp>
 #include <amux/sync_wait.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -47,15 +48,14 @@ std::string text_of(const std::exception_ptr& trouble)
 
 class keeper {
 public:
+    /// `others` are the front's children that are not the command's, ourselves too.
     keeper(const request& r, bond& to_front, std::vector<pid_t> others)
         : r_{r},
           front_{to_front},
-          others_{std::move(others)},
+          below_{to_front.shared().front, std::move(others)},
           times_{r.times()},
           locks_{amux::make_redis_lock(url_for(r), thread_.loop(), {}, hooks())}
-    {
-        others_.push_back(getpid());
-    }
+    {}
 
     void run()
     {
@@ -192,10 +192,10 @@ private:
         if (now < due_)
             return;
         strike_group(SIGKILL);
-        const pid_t front = front_.shared().front;
-        if (getppid() == front) // else its number may be somebody else's
-            kill_below(front, others_);
-        due_ = now + 200ms; // again, for what it has just started
+        duration pause = 200ms;
+        if (getppid() == front_.shared().front) // else its number may be somebody else's
+            pause = (std::max)(pause, below_.kill_all());
+        due_ = now + pause; // again, for what it has just started
     }
 
     /// First the group, which needs no look at anything. While the front is there it alone can take the command's number
@@ -222,29 +222,36 @@ private:
         until_none([this, group](bool kill) {
             if (kill)
                 strike_group(SIGKILL);
-            return !running_in_group(group).empty();
+            return running_in_group(group);
         });
         strike_marked(SIGTERM);
         strike_marked(SIGCONT);
         until_none([this](bool kill) { return strike_marked(kill ? SIGKILL : 0); });
     }
-    bool strike_marked(int signal) const
+    std::optional<std::vector<pid_t>> strike_marked(int signal) const
     {
-        return !running_with("AMUX_TOKENS", lease_->token(), signal).empty();
+        return running_with("AMUX_TOKENS", lease_->token(), signal);
     }
-    /// `look(kill)` says whether it sees any. Whom one look has overlooked because it came meanwhile, the next one sees: they
+    /// `look(kill)` says whom it sees, or that it cannot look. Whom one look has overlooked because it came meanwhile, the next one sees: they
     /// are repeated until nothing has come meanwhile; on a machine where something always does, for a while.
     template <class Look>
     void until_none(Look look)
     {
         const time_point told = amux::clock::now();
+        std::optional<std::vector<pid_t>> before;
+        duration pause = 20ms;
         for (int seen_none = 0; seen_none != 20;) {
             const auto begun = begun_so_far();
-            const bool any = look(amux::clock::now() >= times_.kill_due(told, front_.until()));
-            if (!any && begun_so_far() == begun)
+            const bool kill = amux::clock::now() >= times_.kill_due(told, front_.until());
+            const auto left = look(kill);
+            const bool none = left && left->empty();
+            if (none && begun && begun_so_far() == begun)
                 return;
-            seen_none = any ? 0 : seen_none + 1;
-            std::this_thread::sleep_for(any ? 20ms : 1ms);
+            seen_none = none ? seen_none + 1 : 0;
+            // What takes no signal does not go sooner for being asked more often.
+            pause = kill && left == before ? (std::min<duration>)(2 * pause, 1s) : 20ms;
+            before = left;
+            std::this_thread::sleep_for(none ? 1ms : pause);
             publish();
         }
     }
@@ -270,7 +277,7 @@ private:
 
     const request& r_;
     bond& front_;
-    std::vector<pid_t> others_;
+    descendants below_;
     const ending times_;
     wake changed_;
     alarm_clock alarm_;

@@ -38,6 +38,7 @@ void partner::start(std::vector<pid_t>& others)
     sigprocmask(SIG_SETMASK, &all, nullptr);
     bond_.be_keeper();
     close_descriptors([this](int fd) { return fd != bond_.fd(); });
+    others.push_back(getpid());
     keep(r_, bond_, others);
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "processes.hpp"
 
-#include "ending.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -11,12 +9,14 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
+#include <utility>
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace amuxctl {
@@ -29,28 +29,50 @@ struct close_folder {
     void operator()(DIR* d) const { closedir(d); }
 };
 
+/// Not to be able to look is another thing than to see nothing.
+[[noreturn]] void fail(const std::string& path)
+{
+    throw std::system_error{errno, std::generic_category(), path};
+}
+
 /// The names in a folder that are numbers. The folder itself is closed when they are known.
+/// Throws: `std::system_error`.
 std::vector<int> numbers_in(const char* path)
 {
     std::vector<int> found;
     const std::unique_ptr<DIR, close_folder> folder{opendir(path)};
-    while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
+    if (!folder)
+        fail(path);
+    while (const dirent* entry = readdir(folder.get())) {
         if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9')
             found.push_back(std::atoi(entry->d_name));
     }
     return found;
 }
 
-/// Empty when it cannot be read: not by a stream, which throws when the process ends between the opening and the reading.
+/// To the end. False with `errno` when it cannot be read.
+bool read_all(int fd, std::string& text)
+{
+    char part[16 * 1024];
+    ssize_t size = 0;
+    while ((size = read(fd, part, sizeof part)) > 0)
+        text.append(part, static_cast<std::size_t>(size));
+    return size == 0;
+}
+
+/// Empty when it is not there, or not for us: not by a stream, which throws when the process ends between the opening and
+/// the reading. Throws: `std::system_error` when nothing can be opened at all.
 std::string text_of(const std::string& path)
 {
     std::string text;
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    char part[16 * 1024];
-    for (ssize_t size = 0; fd >= 0 && (size = read(fd, part, sizeof part)) > 0;)
-        text.append(part, static_cast<std::size_t>(size));
+    const bool done = fd >= 0 && read_all(fd, text);
+    const int error = errno;
     if (fd >= 0)
         close(fd);
+    errno = error;
+    if (!done && (error == EMFILE || error == ENFILE || error == ENOMEM))
+        fail(path);
     return text;
 }
 
@@ -83,17 +105,19 @@ bool contains(const std::vector<pid_t>& all, pid_t id)
     return std::find(all.begin(), all.end(), id) != all.end();
 }
 
-/// In the order of /proc, and as they are found: the longer one waits, the more of its own it has started.
-void kill_family(pid_t ancestor, const std::vector<pid_t>& except)
+/// Whether nothing of it runs any more. Of a child of ours the kernel tells, of others /proc, unless they are hidden there.
+bool has_ended(pid_t id)
 {
-    std::set<pid_t> family{ancestor};
-    for (const pid_t id : numbers_in("/proc")) {
-        const auto p = look_at(id);
-        if (p && family.contains(p->parent) && !contains(except, id)) {
-            family.insert(id);
-            kill(id, SIGKILL);
-        }
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(id), &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        return info.si_pid == id;
+    try {
+        if (const auto p = look_at(id))
+            return p->ended;
+    } catch (const std::system_error&) {
+        return false;
     }
+    return kill(id, 0) != 0 && errno == ESRCH;
 }
 
 } // namespace
@@ -107,60 +131,69 @@ void require_proc()
         throw std::runtime_error{"/proc is that of another PID namespace (unshare --mount-proc)"};
 }
 
-std::vector<process> all_processes()
+std::optional<std::vector<process>> all_processes()
 {
     std::vector<process> all;
-    for (const pid_t id : numbers_in("/proc")) {
-        if (const auto p = look_at(id))
-            all.push_back(*p);
+    try {
+        for (const pid_t id : numbers_in("/proc")) {
+            if (const auto p = look_at(id))
+                all.push_back(*p);
+        }
+    } catch (const std::system_error&) {
+        return std::nullopt;
     }
     return all;
 }
 
-std::vector<pid_t> children_of(pid_t parent)
+descendants::descendants(pid_t ancestor, std::vector<pid_t> except)
+    : ancestor_{ancestor}, except_{std::move(except)}
+{
+    const std::string id = std::to_string(ancestor);
+    const std::string path = "/proc/" + id + "/task/" + id + "/children";
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT)
+        fail(path);
+    if (fd >= 0)
+        list_.emplace(fd);
+}
+
+std::optional<std::vector<pid_t>> descendants::children() const
 {
     std::vector<pid_t> found;
-    const std::string path = "task/" + std::to_string(parent) + "/children";
-    std::istringstream list{text_of(parent, path.c_str())};
-    static const bool is_there = access("/proc/thread-self/children", R_OK) == 0;
-    if (!is_there) {
-        for (const process& p : all_processes()) {
-            if (p.parent == parent)
+    if (!list_) {
+        const auto all = all_processes();
+        if (!all)
+            return std::nullopt;
+        for (const process& p : *all) {
+            if (p.parent == ancestor_)
                 found.push_back(p.id);
         }
+        return found;
     }
+    std::string text;
+    if (lseek(list_->get(), 0, SEEK_SET) != 0 || !read_all(list_->get(), text))
+        return std::nullopt;
+    std::istringstream list{text};
     for (pid_t child = 0; list >> child;)
         found.push_back(child);
     return found;
 }
 
-std::vector<process> running_below(pid_t ancestor, const std::vector<pid_t>& except)
+bool descendants::is_other(pid_t id) const
 {
-    std::vector<process> found;
-    const auto all = all_processes();
-    std::set<pid_t> family{ancestor};
-    for (std::size_t before = 0; before != family.size();) { // until there is no more generation
-        before = family.size();
-        for (const process& p : all) {
-            if (!contains(except, p.id) && family.contains(p.parent) &&
-                family.insert(p.id).second && !p.ended)
-                found.push_back(p);
-        }
-    }
-    return found;
+    return contains(except_, id);
 }
 
-bool none_below(pid_t ancestor, const std::vector<pid_t>& except)
+bool descendants::none() const
 {
-    auto before = children_of(ancestor);
-    for (int n = 0; n != 10; ++n) {
-        for (const pid_t id : before) {
-            const auto p = contains(except, id) ? std::nullopt : look_at(id);
-            if (p && !p->ended)
+    auto before = children();
+    for (int n = 0; n != 10 && before; ++n) {
+        for (const pid_t id : *before) {
+            if (!is_other(id) && !has_ended(id))
                 return false;
         }
         // All of them were dead by now, and the dead have no children: so none is there, unless one came meanwhile.
-        auto after = children_of(ancestor);
+        auto after = children();
         if (after == before)
             return true;
         before.swap(after);
@@ -168,66 +201,127 @@ bool none_below(pid_t ancestor, const std::vector<pid_t>& except)
     return false;
 }
 
-void kill_below(pid_t ancestor, const std::vector<pid_t>& except)
+std::set<pid_t> descendants::running() const
 {
-    const time_point limit = amux::clock::now() + 100ms;
-    do {
-        kill_family(ancestor, except);
-        // Who passes itself on is faster than that. But whenever a parent dies, the child is here.
-        for (int n = 0; n != 20; ++n) {
-            for (const pid_t id : children_of(ancestor)) {
-                if (!contains(except, id))
-                    kill(id, SIGKILL);
-            }
+    std::set<pid_t> found;
+    for (const pid_t id : children().value_or(std::vector<pid_t>{})) {
+        if (!is_other(id) && !has_ended(id))
+            found.insert(id);
+    }
+    const auto all = all_processes().value_or(std::vector<process>{});
+    std::set<pid_t> family{ancestor_};
+    family.insert(found.begin(), found.end());
+    for (std::size_t before = 0; before != family.size();) { // until there is no more generation
+        before = family.size();
+        for (const process& p : all) {
+            if (!is_other(p.id) && family.contains(p.parent) && family.insert(p.id).second &&
+                !p.ended)
+                found.insert(p.id);
         }
-    } while (!none_below(ancestor, except) && amux::clock::now() < limit);
+    }
+    return found;
 }
 
-std::vector<pid_t> running_in_group(pid_t group)
+/// In the order of /proc, and as they are found: the longer one waits, the more of its own it has started.
+/// Returns: whom it has met.
+std::set<pid_t> descendants::kill_once() const
+{
+    std::set<pid_t> met;
+    try {
+        for (const pid_t id : numbers_in("/proc")) {
+            const auto p = look_at(id);
+            if (!p || is_other(id) || (p->parent != ancestor_ && !met.contains(p->parent)))
+                continue;
+            met.insert(id);
+            kill(id, SIGKILL);
+        }
+    } catch (const std::system_error&) { // there are still the children
+    }
+    // Who passes itself on is faster than that, and who is hidden is not met. But whenever a parent dies, the child is here.
+    for (int n = 0; n != 20; ++n) {
+        for (const pid_t id : children().value_or(std::vector<pid_t>{})) {
+            if (is_other(id))
+                continue;
+            met.insert(id);
+            kill(id, SIGKILL);
+        }
+    }
+    return met;
+}
+
+duration descendants::kill_all()
+{
+    const time_point limit = amux::clock::now() + (pause_ > shortest_pause ? 0ms : 100ms);
+    std::set<pid_t> met;
+    do {
+        met = kill_once();
+    } while (!none() && amux::clock::now() < limit);
+    // Whoever takes no signal, or hangs in the kernel, does not go sooner for being asked more often.
+    pause_ = met == left_ ? (std::min<duration>)(2 * pause_, 1s) : shortest_pause;
+    left_.swap(met);
+    return pause_;
+}
+
+std::optional<std::vector<pid_t>> running_in_group(pid_t group)
 {
     std::vector<pid_t> found;
     if (kill(-group, 0) != 0 && errno == ESRCH)
         return found;
-    for (const process& p : all_processes()) {
+    const auto all = all_processes();
+    if (!all)
+        return std::nullopt;
+    for (const process& p : *all) {
         if (p.group == group && !p.ended)
             found.push_back(p.id);
     }
     return found;
 }
 
-std::vector<pid_t> running_with(std::string_view variable, std::string_view word, int signal)
+std::optional<std::vector<pid_t>> running_with(std::string_view variable, std::string_view word,
+                                               int signal)
 {
     std::vector<pid_t> found;
     const std::string name = '\0' + std::string{variable} + '=';
-    for (const pid_t id : numbers_in("/proc")) {
-        const std::string all = '\0' + text_of(id, "environ");
-        const auto begin = all.find(name);
-        if (begin == all.npos || id == getpid())
-            continue;
-        const std::string_view list{all.c_str() + begin + name.size()};
-        if (list.find(word) == list.npos)
-            continue;
-        if (signal != 0)
-            kill(id, signal);
-        found.push_back(id);
+    try {
+        for (const pid_t id : numbers_in("/proc")) {
+            const std::string all = '\0' + text_of(id, "environ");
+            const auto begin = all.find(name);
+            if (begin == all.npos || id == getpid())
+                continue;
+            const std::string_view list{all.c_str() + begin + name.size()};
+            if (list.find(word) == list.npos)
+                continue;
+            if (signal != 0)
+                kill(id, signal);
+            found.push_back(id);
+        }
+    } catch (const std::system_error&) {
+        return std::nullopt;
     }
     return found;
 }
 
-unsigned long long begun_so_far()
+std::optional<unsigned long long> begun_so_far()
 {
-    std::istringstream in{text_of("/proc/stat")};
-    for (std::string name; in >> name;) {
-        unsigned long long number = 0;
-        if (name == "processes" && in >> number)
-            return number;
+    try {
+        std::istringstream in{text_of("/proc/stat")};
+        for (std::string name; in >> name;) {
+            unsigned long long number = 0;
+            if (name == "processes" && in >> number)
+                return number;
+        }
+    } catch (const std::system_error&) { // it cannot be told
     }
-    return 0;
+    return std::nullopt;
 }
 
 std::vector<int> open_descriptors()
 {
-    return numbers_in("/proc/self/fd");
+    try {
+        return numbers_in("/proc/self/fd");
+    } catch (const std::system_error&) {
+        return {};
+    }
 }
 
 } // namespace amuxctl

@@ -2,6 +2,11 @@
 // What /proc tells of processes: who is left of a command.
 #pragma once
 
+#include "ending.hpp"
+#include "wake.hpp"
+
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,38 +25,62 @@ struct process {
 /// Throws: `std::runtime_error` when /proc is missing, or shows the numbers of another PID namespace.
 void require_proc();
 
-/// All processes that can be seen.
-std::vector<process> all_processes();
+/// All processes that can be seen; none when we may not look, for want of descriptors or memory. Other users' may be hidden.
+std::optional<std::vector<process>> all_processes();
 
-/// The children of a process with one thread, ended ones too.
-///
-/// Only their parent can take one away. While it does not, none is left out here: new ones come last. (A kernel without
-/// CONFIG_PROC_CHILDREN has no such list. Then /proc is searched, and one that comes meanwhile may be missing.)
-std::vector<pid_t> children_of(pid_t parent);
+/// What a process, to which orphans fall, has below it; not `except`, and what those have started.
+class descendants {
+public:
+    /// Requires: that process has one thread. Throws: `std::system_error`.
+    descendants(pid_t ancestor, std::vector<pid_t> except);
 
-/// What runs of the descendants of a process to which orphans fall; not `except`, and what those have started.
-std::vector<process> running_below(pid_t ancestor, const std::vector<pid_t>& except);
+    /// The first generation, ended ones too; none when they cannot be read.
+    ///
+    /// Only their parent can take one away. While it does not, none is left out here, hidden ones neither: new ones come last.
+    /// It needs no new descriptor. (A kernel without CONFIG_PROC_CHILDREN has no such list. Then /proc is searched, where some
+    /// are hidden, and one that comes meanwhile may be missing.)
+    std::optional<std::vector<pid_t>> children() const;
 
-/// Whether at one moment nothing of that was there.
-///
-/// No look at all of /proc can tell: who passes itself on meanwhile is at none of the places where one looks. But whatever
-/// runs has a forefather among the children of the one to whom orphans fall, and these are seen at once.
-bool none_below(pid_t ancestor, const std::vector<pid_t>& except);
+    /// Whether at one moment nothing of them ran.
+    ///
+    /// No look at all of /proc can tell: who passes itself on meanwhile is at none of the places where one looks. But whatever
+    /// runs has a forefather among the children of the one to whom orphans fall, and these are seen at once. What cannot be
+    /// seen counts as running.
+    bool none() const;
 
-/// SIGKILL to all of that, again and again, until `none_below`, for a tenth of a second at most.
-void kill_below(pid_t ancestor, const std::vector<pid_t>& except);
+    /// What runs, as far as it can be seen: children always, theirs unless they are hidden.
+    std::set<pid_t> running() const;
 
-/// What runs in a group.
-std::vector<pid_t> running_in_group(pid_t group);
+    /// SIGKILL to all of them, again and again, until `none`, for a tenth of a second at most. Of hidden ones the children
+    /// are met, and when they are dead, theirs are children.
+    /// Returns: how long to wait before it is called again, the longer the longer the same ones are left.
+    duration kill_all();
+
+private:
+    static constexpr duration shortest_pause = std::chrono::milliseconds{50};
+
+    std::set<pid_t> kill_once() const;
+    bool is_other(pid_t id) const;
+
+    pid_t ancestor_;
+    std::vector<pid_t> except_;
+    std::optional<descriptor> list_;
+    std::set<pid_t> left_; // by the last call of kill_all
+    duration pause_ = shortest_pause;
+};
+
+/// What runs in a group; none when that cannot be told.
+std::optional<std::vector<pid_t>> running_in_group(pid_t group);
 
 /// What runs with `word` in the list `variable` (NAME=WORD WORD...) of the environment with which it was started, as far as
-/// that may be read. Each gets `signal` as soon as it is found, unless that is 0. It may take long: the kernel lets who asks
-/// for an environment wait for its process.
-std::vector<pid_t> running_with(std::string_view variable, std::string_view word, int signal);
+/// that may be read; none when we may not look. Each gets `signal` as soon as it is found, unless that is 0. It may take
+/// long: the kernel lets who asks for an environment wait for its process.
+std::optional<std::vector<pid_t>> running_with(std::string_view variable, std::string_view word,
+                                               int signal);
 
-/// How many processes and threads this machine has begun. When the number is the same before and after a look at /proc,
-/// that look has overlooked nobody.
-unsigned long long begun_so_far();
+/// How many processes and threads this machine has begun, if that can be read. When the number is the same before and after
+/// a look at /proc, that look has overlooked nobody.
+std::optional<unsigned long long> begun_so_far();
 
 /// Our own, as far as /proc tells.
 std::vector<int> open_descriptors();

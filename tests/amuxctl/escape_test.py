@@ -3,6 +3,7 @@
 """Without this file a command may get away from under its lease: by passing itself on, by multiplying, as a child of
 process 1, or from within another hold; and what amuxctl has not started may be ended with it."""
 import os
+import resource
 import select
 import shutil
 import signal
@@ -58,6 +59,9 @@ if os.fork():
 signal.pause()
 """
 
+# One that other users may use too: ours may be in somebody's home.
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+
 TIMES = ["--ttl", "3s", "--stop-margin", "1200ms", "--kill-after", "300ms"]
 
 
@@ -85,7 +89,7 @@ class Escape(harness.Case):
         self.reading, self.writing = None, None
 
     def python(self, script, **values):
-        return [sys.executable, "-ISc", script.format(ready=self.writing, **values)]
+        return [PYTHON, "-ISc", script.format(ready=self.writing, **values)]
 
     def hold(self, *words, before=()):
         """What it starts has the one end of a pipe: as long as any of it lives, the other end has no end."""
@@ -172,6 +176,57 @@ class Escape(harness.Case):
         self.wait_until_begun()
         p.kill()
         self.assertTrue(select.select([self.reading], [], [], harness.LIMIT)[0], "it is alive")
+        self.wait_until_free("k")
+        self.assert_all_have_ended()
+
+    def hold_with_hidden_users(self, capabilities, *words):
+        """Processes of other users are not in the /proc of this amuxctl. The rights decide whether it can kill them."""
+        before = ["unshare", "--mount", "sh", "-c", 'mount -t proc -o hidepid=2,gid=65533 proc /proc; exec "$@"', "-", "setpriv",
+                  "--clear-groups", "--bounding-set", "-all," + capabilities]
+        if not can(*before, "setpriv", "--reuid", "65534", PYTHON, "-c", ""):
+            self.skipTest("we may not mount a /proc, or others may not use our Python")
+        return self.hold(*TIMES, "k", "--", *words, before=before)
+
+    def test_a_hidden_process_is_ended_before_the_release(self):
+        p = self.hold_with_hidden_users(
+            "+setuid,+kill", "sh", "-c", 'setpriv --reuid 65534 "$@" & read line', "-", *self.python(BROOD))
+        self.wait_until_begun(64)
+        p.stdin.close()
+        self.assertEqual(p.wait(harness.LIMIT), 1)
+        self.assert_all_have_ended()
+        self.assertFalse(self.server.held("k"))
+
+    def test_a_hidden_process_that_cannot_be_killed_keeps_the_key(self):
+        p = self.hold_with_hidden_users(
+            "+setuid", "sh", "-c", 'setpriv --reuid 65534 "$@" & read line', "-",
+            *self.python("import os, time; os.write({ready}, b'x'); time.sleep(1.2)"))
+        self.wait_until_begun()
+        p.stdin.close()
+        self.assertEqual(p.wait(harness.LIMIT), 1)
+        self.assert_all_have_ended()
+
+    STUBBORN = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write({ready}, b'x'); signal.pause()"
+
+    def test_an_amuxctl_that_can_open_nothing_ends_what_is_left_before_the_release(self):
+        p = self.hold(*TIMES, "k", "--", "sh", "-c", 'setsid sh -c \'"$@" & wait\' - "$@" & read line', "-",
+                      *self.python(self.STUBBORN))
+        self.wait_until_begun()
+        resource.prlimit(p.pid, resource.RLIMIT_NOFILE, (0, 0))
+        p.stdin.close()
+        self.assertEqual(p.wait(harness.LIMIT), 1)
+        self.assert_all_have_ended()
+        self.assertFalse(self.server.held("k"))
+
+    def test_a_keeper_that_can_open_nothing_keeps_the_key_until_it_can(self):
+        p = self.hold("--ttl", "600s", "--kill-after", "100ms", "k", "--", "sh", "-c", 'setsid "$@" & read line', "-",
+                      *self.python(self.STUBBORN))
+        self.wait_until_begun()
+        keeper = self.keeper_of(p.pid)
+        before = resource.prlimit(keeper, resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        p.kill()
+        time.sleep(0.4)
+        self.assertTrue(self.server.held("k"))
+        resource.prlimit(keeper, resource.RLIMIT_NOFILE, before)
         self.wait_until_free("k")
         self.assert_all_have_ended()
 

@@ -135,7 +135,7 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
         try {
             amuxctl::all_processes();
             amuxctl::running_with("AMUX_TOKENS", "none", 0);
-            amuxctl::none_below(breeder, {});
+            amuxctl::descendants{breeder, {}}.none();
         } catch (...) {
             ++trouble;
         }
@@ -143,4 +143,26 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
     kill(-breeder, SIGKILL);
     waitpid(breeder, nullptr, 0);
     CHECK(trouble == 0);
+}
+
+TEST_CASE("amuxctl: what cannot be killed is tried ever more rarely, until somebody new is there",
+          "[amuxctl]")
+{
+    const auto start_dead = [] {
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        REQUIRE(child > 0);
+        siginfo_t info{};
+        REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+        return child;
+    };
+    const pid_t first = start_dead();
+    amuxctl::descendants left{getpid(), {}};
+    for (const auto pause : {50ms, 100ms, 200ms, 400ms, 800ms, 1000ms, 1000ms})
+        CHECK(left.kill_all() == pause);
+    const pid_t second = start_dead();
+    CHECK(left.kill_all() == 50ms);
+    CHECK(waitpid(first, nullptr, 0) == first);
+    CHECK(waitpid(second, nullptr, 0) == second);
 }
