@@ -47,9 +47,8 @@ public:
         for (auto& s : stores_) {
             s.decide = [&s, d](const amux::testing::backend_call& c) {
                 const auto way = d(c);
-                if (way && way->acts_after != course::never)
-                    s.acts_until[c.token] =
-                        (std::max)(s.acts_until[c.token], c.at + way->acts_after);
+                if (!way || way->acts_after != course::never)
+                    ++s.to_act[c.token];
                 return way;
             };
         }
@@ -75,7 +74,7 @@ public:
         std::chrono::milliseconds least{};
         for (auto& s : stores_) {
             const auto found = s.look(key);
-            if (!found || found->token != token || s.acts_until[token] >= network_.now())
+            if (!found || found->token != token || s.acted(token) < s.to_act[token])
                 return false;
             if (!first || *found->remaining < least) {
                 first = &s;
@@ -110,7 +109,15 @@ private:
             return inspect(key).await_resume();
         }
 
-        std::map<std::string, amux::clock::time_point> acts_until; // by token
+        std::size_t acted(const std::string& token) const
+        {
+            return static_cast<std::size_t>(std::count_if(
+                calls().begin(), calls().end(),
+                [&](const auto& c) { return c.token == token && c.acted.has_value(); }));
+        }
+
+        std::map<std::string, std::size_t>
+            to_act; // by token: calls that are, or will be, carried out
     };
 
     std::size_t sum(std::size_t (scripted::*what)() const) const
