@@ -11,6 +11,7 @@
 #include "streams.hpp"
 
 #include <amux/error.hpp>
+#include <amux/lock_options.hpp>
 
 #include <cerrno>
 #include <csignal>
@@ -74,8 +75,10 @@ private:
     std::optional<int> wait_for_lease()
     {
         int ended_by = 0;
+        time_point limit = r_.wait == amux::forever ? never : amux::clock::now() + r_.wait;
+        bool overdue = false;
         for (;;) {
-            keeper_.wait_until(ended_by ? cancelled_at_ + keeper_limit : never);
+            keeper_.wait_until(ended_by ? cancelled_at_ + keeper_limit : limit);
             while (const int s = signals_.take()) {
                 if (s == SIGTSTP)
                     signals_.stop(s, getpid());
@@ -101,6 +104,15 @@ private:
                 if (!ended_by)
                     say_.error("failed", "the process that waits for the lease has died");
                 return ended_by ? 128 + ended_by : number(exit_code::failed);
+            }
+            if (!ended_by && amux::clock::now() >= limit) {
+                if (overdue) {
+                    say_.error("failed", "the process that waits for the lease does not answer");
+                    return number(exit_code::failed);
+                }
+                overdue = true;
+                limit =
+                    amux::clock::now() + keeper_limit; // from now on: we may have been stopped too
             }
         }
     }

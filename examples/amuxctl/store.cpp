@@ -211,11 +211,20 @@ exit_code inspect(const request& r)
 exit_code list(const request& r)
 {
     amux::redis_backend backend{std::string_view{r.url}};
+    const reporter say{r};
+    exit_code code = exit_code::done;
     for (const std::string& key : held_keys(r.url, r.key)) {
-        if (const auto lease = amux::sync_wait(backend.inspect(key)))
-            print_lease(r, key, *lease);
+        try {
+            if (const auto lease = amux::sync_wait(backend.inspect(key)))
+                print_lease(r, key, *lease);
+        } catch (const amux::backend_error& e) {
+            if (e.kind() != amux::backend_error_kind::permanent)
+                throw;
+            say.error("store", e.what()); // it names the key; the others are no worse for it
+            code = exit_code::store;
+        }
     }
-    return finished(r, exit_code::done);
+    return finished(r, code);
 }
 
 bool release_token(const request& r, std::string_view token)

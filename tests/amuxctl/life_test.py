@@ -227,6 +227,12 @@ class Life(harness.Case):
         self.assertLess(self.last_beat(), stopped + 3)
         self.wait_until_free("k")
 
+    def test_a_keeper_that_is_stopped_while_it_waits_does_not_keep_amuxctl_waiting(self):
+        self.server.ask("SET", "{amux}:lock:k", "other", "PX", "60000")
+        p = self.start("hold", "--wait", "1s", "k", "--", "true")
+        os.kill(self.keeper_of(p.pid), signal.SIGSTOP)
+        self.assertEqual(p.wait(harness.LIMIT), 125)
+
     def test_a_stopped_amuxctl_keeps_its_lease_and_loses_its_command_with_it(self):
         p = self.start("hold", *TIMES, "k", "--", *self.worker())
         pid = self.worker_pid()

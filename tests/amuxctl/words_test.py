@@ -166,6 +166,15 @@ class Words(harness.Case):
         self.assertEqual({lease["fence"] for lease in leases}, {"7"})
         self.server.ask_all(["DEL", "{amux}:lock:many:%04d" % n] for n in range(1500))
 
+    def test_list_names_a_key_that_is_no_lease_and_shows_the_others(self):
+        holder = self.acquire("x:2")
+        self.server.ask("LPUSH", "{amux}:lock:x:1", "nothing of ours")
+        code, out, err = self.run_it("list", "x:")
+        self.assertEqual((code, out[:5]), (120, "x:2  "))
+        self.assertIn("'x:1'", err)
+        self.server.ask("DEL", "{amux}:lock:x:1")
+        self.end(holder)
+
     def test_release_takes_the_token_or_force(self):
         holder = self.acquire("k", "--ttl", "3s", "--metadata", "it")
         token = json.loads(self.run_it("inspect", "--json", "k")[1])["token"]

@@ -300,7 +300,7 @@ inline void redlock_core::take_in(redlock_round& r, std::size_t node, const node
     --at.releasing;
     const bool crossed = at.releasing == 0 ? std::exchange(at.crossed, false) : at.crossed;
     if (doubt)
-        at.may_go_until = t.over;
+        at.may_go_until = over_ ? t.over : (std::max)(t.over, loop().now() + redlock_trace::latest);
     const bool hopeless = a.trouble && kind_of(a.trouble) == backend_error_kind::permanent;
     if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
         at.left = rest::nothing;

@@ -35,6 +35,8 @@ struct redlock_trace {
     static constexpr auto longest = (std::chrono::milliseconds::max)();
     /// For how long a token is minded that was granted elsewhere: as long as a lease lives when nothing is said of it.
     static constexpr std::chrono::milliseconds unknown_ttl{30'000};
+    /// How long after its answer was lost a question may yet be carried out, by a server or a network that stood still.
+    static constexpr std::chrono::milliseconds latest{30'000};
     struct at_node {
         unsigned acquiring = 0; // in flight
         unsigned releasing = 0; // in flight
@@ -112,12 +114,12 @@ struct redlock_trace {
         auto& setting = nodes[n].setting;
         setting.erase(std::find(setting.begin(), setting.end(), time));
     }
-    /// It may still be carried out, but no later than it would have lived.
+    /// It may still be carried out, though not for ever.
     void is_in_doubt(std::size_t n, std::chrono::milliseconds time, clock::time_point now) noexcept
     {
         at_node& at = nodes[n];
         at.doubtful = now < at.doubtful_until ? (std::min)(at.doubtful, time) : time;
-        at.doubtful_until = (std::max)(at.doubtful_until, now + time);
+        at.doubtful_until = (std::max)(at.doubtful_until, now + (std::max)(time, latest));
     }
 
     bool to_be_freed(std::size_t n) const noexcept
