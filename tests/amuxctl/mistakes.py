@@ -7,11 +7,15 @@ usage: mistakes.py [NAME...]
 As tests/bugs/run.py, with tests/amuxctl/bugs/NAME.bug: `file` is one of examples/amuxctl, `source` a program in Python, and
 `test` one of its tests. That one must be green as it is, and red, or hang, with the mistake.
 """
+import ctypes
 import importlib.util
+import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -59,7 +63,20 @@ def try_bug(bug, objects, work):
         raise Broken(f"nobody notices: {bug.what}")
 
 
+def end_what_is_left(limit=10):
+    """What a test that hung has left falls to us, one generation after the other."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        if not children:
+            return
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+            os.waitpid(int(child), os.WNOHANG)
+
+
 def main():
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     wanted = [path for path in files("tests/amuxctl/bugs/*.bug") if path.stem in sys.argv[1:] or not sys.argv[1:]]
     failures = []
     with tempfile.TemporaryDirectory(prefix="amux-bugs-") as name:
@@ -74,6 +91,7 @@ def main():
                 failures.append(path)
                 print(f"FAILED {path.stem}: {trouble}", flush=True)
         in_parallel(attempt, wanted)
+        end_what_is_left()
     print(f"{len(wanted) - len(failures)} passed, {len(failures)} failed")
     return bool(failures) or not wanted
 
