@@ -2,6 +2,7 @@
 // Without this file a redlock that finds no memory may keep half of a question for ever, or resume its coroutine twice.
 #include "support/allocation_counter.hpp"
 #include "support/lease_bench.hpp"
+#include "support/redlock_world.hpp"
 
 #include <amux/manual_event_loop.hpp>
 #include <amux/memory_backend.hpp>
@@ -113,6 +114,13 @@ amux::task<bool> release(world& w, std::size_t nth)
     co_return yes;
 }
 
+amux::task<bool> acquire_slowly(support::redlock_world& w, std::size_t nth, bool& missed)
+{
+    auto call = w.lock->acquire(w.key, "a", 10s);
+    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, missed};
+    co_return result.acquired;
+}
+
 } // namespace
 
 TEST_CASE("redlock: a question that finds no memory leaves nothing behind", "[redlock][memory]")
@@ -135,5 +143,29 @@ TEST_CASE("redlock: a question that finds no memory leaves nothing behind", "[re
         if (nth > 1)
             CHECK(support::live_allocations() == live);
         live = support::live_allocations();
+    }
+}
+
+TEST_CASE("redlock: a question that finds no memory for its limit is over at once",
+          "[redlock][memory]")
+{
+    // It is at the nodes by then, whose answers may resume the coroutine: no error may, too.
+    support::redlock_world w;
+    for (auto& s : w.stores)
+        s.always(amux::testing::operation::acquire, amux::testing::course::late(50ms));
+    bool missed = true;
+    for (std::size_t nth = 1; missed; ++nth) {
+        REQUIRE(nth < 1'000);
+        CAPTURE(nth);
+        const auto before = w.calls(amux::testing::operation::acquire);
+        asked<bool> a{w.loop, acquire_slowly(w, nth, missed)};
+        w.loop.run_ready();
+        if (w.calls(amux::testing::operation::acquire) != before)
+            CHECK(a.state() != "threw");
+        w.pass(300ms);
+        CHECK(a.state() != "waits");
+        auto r = w.release("a");
+        w.pass(100ms);
+        CHECK(w.held_by("a") == 0);
     }
 }
