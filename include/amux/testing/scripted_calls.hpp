@@ -146,7 +146,7 @@ inline std::pair<backend_call, course> scripted_calls::begin(operation op, std::
                                                              std::string_view metadata)
 {
     backend_call made{
-        ++last_number_, op, std::string{key}, std::string{token}, ttl, {}, {}, {}, {}};
+        last_number_ + 1, op, std::string{key}, std::string{token}, ttl, {}, {}, {}, {}};
     made.metadata = metadata;
     made.at = time_.now();
     std::pair<backend_call, course> begun{std::move(made), always_[index(op)]};
@@ -160,6 +160,7 @@ inline std::pair<backend_call, course> scripted_calls::begin(operation op, std::
     }
     if (logs_)
         log_.push_back(begun.first);
+    ++last_number_; // once nothing throws any more: the log knows its calls by their numbers
     return begun;
 }
 
