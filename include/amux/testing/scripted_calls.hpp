@@ -244,7 +244,7 @@ inline std::size_t scripted_calls::in_flight() const noexcept
 {
     std::size_t n = 0;
     for (const auto& [number, r] : requests_)
-        n += r->call.answered ? 0 : 1;
+        n += r->call.answered ? 0U : 1U;
     return n;
 }
 
