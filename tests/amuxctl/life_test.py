@@ -232,6 +232,7 @@ class Life(harness.Case):
         p = self.start("hold", "--wait", "1s", "k", "--", "true")
         os.kill(self.keeper_of(p.pid), signal.SIGSTOP)
         self.assertEqual(p.wait(harness.LIMIT), 125)
+        self.server.ask("DEL", "{amux}:lock:k")  # the server is that of the next test, too
 
     def test_a_stopped_amuxctl_keeps_its_lease_and_loses_its_command_with_it(self):
         p = self.start("hold", *TIMES, "k", "--", *self.worker())
