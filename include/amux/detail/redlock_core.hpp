@@ -251,8 +251,8 @@ inline bool redlock_core::begin(const round_ptr& r, redlock_suspension& waiter)
         try {
             if (!decided && r->op != operation::wait)
                 list(*r, limit_of(*r), {r, nullptr}, then);
-        } catch (
-            ...) { // without memory for a limit it is over at once: an answer may resume the coroutine already
+        } catch (...) {
+            // Without memory for a limit it is over at once: an answer may resume the coroutine already.
             time_out(*r);
             decided = decide(r, then);
         }
