@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file a redlock that finds no memory may keep half of a question for ever, or resume its coroutine twice.
 #include "support/allocation_counter.hpp"
+#include "support/begun_without_memory.hpp"
 #include "support/lease_bench.hpp"
 #include "support/redlock_world.hpp"
 
@@ -13,7 +14,6 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
-#include <coroutine>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -21,30 +21,9 @@
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using support::asked;
-using support::no_memory;
+using support::begun_without_memory;
 
 namespace {
-
-/// Awaits `call`; while it is begun, the `nth` call for memory finds none, and those after it.
-template <class Call>
-struct begun_without_memory {
-    Call& call;
-    std::size_t nth;
-    bool& missed;
-
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h)
-    {
-        const no_memory none{nth};
-        bool& noted = missed; // this may be gone when it returns
-        noted = true;
-        const bool waits = call.await_suspend(h);
-        noted = none.was_missed();
-        return waits;
-    }
-    auto await_resume() { return call.await_resume(); }
-};
 
 /// Stands for a store, which does not move.
 struct node {
@@ -98,26 +77,26 @@ constexpr std::size_t enough = 100'000;
 amux::task<bool> acquire(world& w, std::size_t nth)
 {
     auto call = w.lock.acquire(the_key, the_token, 1s);
-    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, &w.missed};
     co_return result.acquired;
 }
 amux::task<bool> extend(world& w, std::size_t nth)
 {
     auto call = w.lock.extend(the_key, the_token, 1s);
-    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, &w.missed};
     co_return yes;
 }
 amux::task<bool> release(world& w, std::size_t nth)
 {
     auto call = w.lock.release(the_key, the_token);
-    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, w.missed};
+    const bool yes = co_await begun_without_memory<decltype(call)>{call, nth, &w.missed};
     co_return yes;
 }
 
 amux::task<bool> acquire_slowly(support::redlock_world& w, std::size_t nth, bool& missed)
 {
     auto call = w.lock->acquire(w.key, "a", 10s);
-    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, missed};
+    const auto result = co_await begun_without_memory<decltype(call)>{call, nth, &missed};
     co_return result.acquired;
 }
 

@@ -3,6 +3,7 @@
 #include "redis/support/lease_client.hpp"
 #include "redis/support/redis_server.hpp"
 #include "support/allocation_counter.hpp"
+#include "support/begun_without_memory.hpp"
 #include "support/foreign_coroutine.hpp"
 
 #include <amux/redis_backend.hpp>
@@ -24,6 +25,7 @@ using namespace std::chrono_literals;
 using amux::redis_backend;
 using amux::sync_wait;
 using amux::task;
+using support::begun_without_memory;
 using support::no_memory;
 using support::redis_server;
 using support::soon;
@@ -31,22 +33,6 @@ using support::soon;
 namespace {
 
 const std::string long_key = "a key that is too long for the buffer inside of a string";
-
-/// Awaits `call`; while it is begun, the `nth` call for memory finds none.
-template <class Call>
-struct begun_without_memory {
-    Call& call;
-    std::size_t nth;
-
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h)
-    {
-        const no_memory none{nth};
-        return call.await_suspend(h);
-    }
-    auto await_resume() { return call.await_resume(); }
-};
 
 /// Whether there was memory for all of it.
 task<bool> acquires(redis_backend& b, std::string key, std::size_t nth)
