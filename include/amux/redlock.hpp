@@ -6,6 +6,8 @@
 #include <amux/detail/home_of.hpp>
 #include <amux/detail/redlock_core.hpp>
 #include <amux/detail/redlock_round.hpp>
+#include <amux/detail/redlock_suspension.hpp>
+#include <amux/detail/redlock_vote.hpp>
 #include <amux/error.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/scheduler.hpp>
@@ -34,8 +36,10 @@ public:
     static std::shared_ptr<redlock_nodes> make(scheduler& loop, std::vector<Backend> nodes,
                                                std::chrono::milliseconds node_timeout)
     {
-        return {new redlock_nodes{loop, std::move(nodes), node_timeout},
-                &backend_burial<redlock_nodes>::destroy};
+        std::shared_ptr<redlock_nodes> all{new redlock_nodes{loop, std::move(nodes), node_timeout},
+                                           &backend_burial<redlock_nodes>::destroy};
+        all->start();
+        return all;
     }
 
 private:
@@ -147,7 +151,7 @@ public:
     {
         on_stop_.reset();
         if (waits_)
-            core_->abandon(round_, [this] { withdraw(); });
+            core_->abandon(round_, *this);
     }
 
     bool await_ready() const noexcept { return false; }

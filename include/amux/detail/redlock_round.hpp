@@ -4,76 +4,26 @@
 #include <amux/detail/stop_token.hpp>
 #include <amux/clock.hpp>
 #include <amux/detail/lease_terms.hpp>
-#include <amux/detail/redlock_trace.hpp>
+#include <amux/detail/redlock_agenda.hpp>
+#include <amux/detail/redlock_gaps.hpp>
 #include <amux/detail/redlock_vote.hpp>
-#include <amux/detail/resume_queue.hpp>
 #include <amux/error.hpp>
-#include <amux/scheduler.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <coroutine>
 #include <cstddef>
 #include <exception>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace amux::detail {
 
-/// A coroutine that waits for the answer to a question. In its frame, and under the mutex.
-class redlock_suspension : scheduler::node {
-public:
-    redlock_suspension() noexcept : node{&resume} {}
-    redlock_suspension(const redlock_suspension&) = delete;
-    redlock_suspension& operator=(const redlock_suspension&) = delete;
+class redlock_suspension;
+class redlock_trace;
 
-    /// It will be resumed: at its own place or, without one, on this thread, once that drains its `resume_queue`.
-    void finish() noexcept
-    {
-        queued_ = true;
-        if (where_)
-            where_->post(*this);
-        else
-            resume_queue::push(*this);
-    }
-
-protected:
-    ~redlock_suspension() = default;
-
-    void suspended(std::coroutine_handle<> h, scheduler* where) noexcept
-    {
-        handle_ = h;
-        where_ = where;
-    }
-    /// The frame goes.
-    void withdraw() noexcept
-    {
-        if (!queued_)
-            return;
-        if (where_)
-            where_->cancel(*this);
-        else
-            resume_queue::remove(*this);
-    }
-
-private:
-    static void resume(scheduler::node& n) noexcept
-    {
-        auto& self = static_cast<redlock_suspension&>(n);
-        self.queued_ = false;
-        self.handle_.resume();
-    }
-
-    std::coroutine_handle<> handle_;
-    scheduler* where_ = nullptr;
-    bool queued_ = false;
-};
-
-/// One question to all nodes, or a release that is tried again at one of them.
+/// One question to all nodes, or to one of them: a release that is tried again, or the `acquire` of a renewal.
 ///
 /// Kept alive by who awaits it, by each node that is asked, until it answers, however late, and by the agenda. Key and
 /// the other constants are read by the nodes; the rest is under the mutex, and does not change once `end` is set.
@@ -91,8 +41,7 @@ struct redlock_round {
           started{now},
           answers(nodes),
           unsure(nodes),
-          absent(nodes),
-          unheard{nodes}
+          gaps{nodes}
     {}
 
     const operation op;
@@ -105,12 +54,8 @@ struct redlock_round {
 
     node_answers answers;
     std::vector<bool> unsure; // of which nodes a yes does not count
-    std::vector<bool> absent; // an `extend`: where it is missing, and may be put
-    clock::time_point tries_again{}; // to put it where that was refused
-    std::chrono::milliseconds pause{10}; // before that; doubled each time
-    std::size_t missing = 0; // an `extend`: how many nodes have said that it is
-    std::size_t unheard; // an `extend`: how many have said nothing
-    std::shared_ptr<redlock_round> renewal; // an `acquire` of this one, at one node
+    redlock_gaps gaps; // of an `extend`
+    std::shared_ptr<redlock_round> renewal; // whose `acquire` at one node this is
     bool asked_all = false; // not decided before
     bool stopped = false;
     bool told = false; // a `wait`: that the key may be free
@@ -119,21 +64,31 @@ struct redlock_round {
     verdict end = verdict::open;
     redlock_suspension* waiter = nullptr;
     std::shared_ptr<redlock_trace> trace; // of `acquire`, `extend` and `release`
-    redlock_agenda::iterator due{};
-    bool listed = false; // in the agenda
+    redlock_agenda<redlock_round>::place due;
 
     /// Until when a lease may be believed that this sets.
     clock::time_point valid_until() const noexcept { return started + ttl - drift_of(ttl); }
 
-    /// No majority has said that the lease is missing, and none will in time.
-    bool is_missing_at_few() const noexcept
+    /// A lease that would be over when it is granted is none.
+    clock::time_point limit(std::chrono::milliseconds node_timeout) const noexcept
     {
-        return missing + (end == verdict::open ? unheard : 0) < majority_of(answers.size());
+        const bool sets = op == operation::acquire || op == operation::extend;
+        const clock::time_point most = started + node_timeout;
+        return sets ? (std::min)(most, valid_until()) : most;
     }
 
     bool changes() const noexcept
     {
         return op == operation::acquire || op == operation::extend || op == operation::release;
+    }
+
+    /// Nodes that have not answered are in trouble, for this reason.
+    void time_out(const std::exception_ptr& silence) noexcept
+    {
+        for (node_answer& a : answers) {
+            if (a.vote == node_vote::pending)
+                a = {node_vote::trouble, silence, {}, {}};
+        }
     }
 
     void count(clock::time_point now) noexcept
@@ -173,7 +128,7 @@ inline void redlock_round::throw_trouble() const
             text += said[static_cast<std::size_t>(a.vote)];
             continue;
         }
-        if (kind_of(a.trouble) == backend_error_kind::permanent)
+        if (a.is(backend_error_kind::permanent))
             ++permanent;
         try {
             std::rethrow_exception(a.trouble);

@@ -2,157 +2,291 @@
 #pragma once
 
 #include <amux/clock.hpp>
+#include <amux/detail/redlock_agenda.hpp>
+#include <amux/detail/redlock_round.hpp>
+#include <amux/detail/redlock_vote.hpp>
+#include <amux/error.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace amux::detail {
 
-struct redlock_round;
-struct redlock_trace;
-
-/// What has a time: the limit of a question, or when a release is tried again.
-struct redlock_due {
-    std::shared_ptr<redlock_round> round;
-    std::shared_ptr<redlock_trace> trace;
-};
-using redlock_agenda = std::multimap<clock::time_point, redlock_due>;
-
 /// What one token may have left at the nodes, and until when its lease may be believed. Under the mutex.
 ///
-/// It is there while the lease that it was granted may be believed, while a question that changes something is undecided
-/// or in flight at a node, while something of it is to be freed, and while a release may still be carried out, which must
-/// not meet a lease that the same token has got again.
-struct redlock_trace {
+/// It is told of each question that may change something, when that is asked, goes to a node, is answered there, and is
+/// decided. It is there while the lease that it was granted may be believed, while such a question is undecided or in flight
+/// at a node, while something is to be freed, and while a release may still be carried out, which must not meet a lease
+/// that the same token has got again.
+class redlock_trace {
+    using operation = redlock_round::operation;
+    using milliseconds = std::chrono::milliseconds;
+    using time_point = clock::time_point;
+
+public:
+    redlock_trace(std::string of_key, std::string of_token, std::size_t count)
+        : name{std::move(of_key), std::move(of_token)}, nodes_(count)
+    {}
+
+    const std::pair<std::string, std::string> name; // key and token
+    redlock_agenda<redlock_trace>::place due;
+
+    /// Takes the memory that a question will need. Throws: without it, and nothing has changed.
+    void prepare(const redlock_round& r, time_point now);
+    /// A question is asked, of all nodes that it may be sent to.
+    void asked(const redlock_round& r) noexcept;
+    /// A release that is on its way to this node, or about to be, may undo what is asked for.
+    bool may_undo(const redlock_round& r, std::size_t node, time_point now) const noexcept;
+    /// An earlier question may let a shorter time to live begin at this node when this one has set its own.
+    bool may_shorten(const redlock_round& r, std::size_t node, time_point now) const noexcept;
+    /// A question goes to a node. Throws: without memory, when it was not prepared.
+    void sent(const redlock_round& r, std::size_t node);
+    void answered(const redlock_round& r, std::size_t node, const node_answer& a,
+                  time_point now) noexcept;
+    /// Whether a yes to a renewal is that of a lease which was put there when nobody believed any more, or may be.
+    bool is_late(const redlock_round& r, std::size_t node, time_point now) const noexcept;
+    void decided(const redlock_round& r) noexcept;
+    /// Nobody believes any more in what was granted.
+    void lose(const redlock_round& r) noexcept;
+
+    /// Of the questions to all nodes.
+    bool is_newest(const redlock_round& r) const noexcept { return newest_ == &r; }
+    bool may_be_believed(time_point now) const noexcept { return now < believed_; }
+    const std::string& metadata() const noexcept { return metadata_; }
+
+    /// By then the ttl has freed what is left.
+    time_point over() const noexcept { return over_; }
+    /// What the ttl has freed is minded no more.
+    void give_up() noexcept;
+    /// What a renewal has put at a node too late to be of use is freed, unless another one goes on with the lease.
+    void judge_latecomers(time_point now) noexcept;
+    /// Nobody believes, nothing is in flight, nothing is to be done, and nothing to be minded.
+    bool settled(time_point now) const noexcept;
+    /// Whether a release is to go to this node, now or later.
+    bool to_be_freed(std::size_t node) const noexcept
+    {
+        const at_node& at = nodes_[node];
+        return at.is_in_the_way() && at.acquiring == 0 && at.releasing == 0;
+    }
+    /// When.
+    time_point again(std::size_t node) const noexcept { return nodes_[node].again; }
+    /// Whether one has gone there in vain.
+    bool tried(std::size_t node) const noexcept { return nodes_[node].pause != first_pause; }
+
+private:
     enum class rest : unsigned char { nothing, held, doubt };
-    static constexpr std::chrono::milliseconds first_pause{50};
-    static constexpr auto longest = (std::chrono::milliseconds::max)();
+    static constexpr milliseconds first_pause{50};
     /// For how long a token is minded that was granted elsewhere: as long as a lease lives when nothing is said of it.
-    static constexpr std::chrono::milliseconds unknown_ttl{30'000};
+    static constexpr milliseconds unknown_ttl{30'000};
     /// How long after its answer was lost a question may yet be carried out, by a server or a network that stood still.
-    static constexpr std::chrono::milliseconds latest{30'000};
+    static constexpr milliseconds latest{30'000};
+
     struct at_node {
         unsigned acquiring = 0; // in flight
         unsigned releasing = 0; // in flight
         rest left =
-            rest::nothing; // `doubt`: it may come yet, so that a "no" to the release proves nothing
+            rest::nothing; // `doubt`: may come yet, so that a "no" to a release proves nothing
         bool unwanted = false; // what is left is to be freed
         bool came_late = false; // put there by a renewal when nobody believed any more, it seems
         bool crossed =
             false; // granted while a release was on its way: which was carried out first?
-        clock::time_point may_go_until{}; // a release that has met trouble may be carried out yet
-        std::vector<std::chrono::milliseconds> setting; // the ttls that are on their way there
-        std::chrono::milliseconds doubtful =
-            longest; // the least that a question in doubt may set yet
-        clock::time_point doubtful_until{};
-        clock::time_point again{}; // when the next release is due
-        std::chrono::milliseconds pause = first_pause; // doubled after each
+        time_point may_go_until{}; // a release that has met trouble may be carried out yet
+        std::vector<milliseconds> setting; // the ttls that are on their way there
+        milliseconds doubtful{}; // the least that a question in doubt may set yet
+        time_point doubtful_until{};
+        time_point again{}; // when the next release is due
+        milliseconds pause = first_pause; // doubled after each
 
-        bool tried() const noexcept { return pause != first_pause; }
         bool is_in_the_way() const noexcept { return unwanted && left != rest::nothing; }
+        void may_have_it() noexcept { left = (std::max)(left, rest::held); }
     };
 
-    redlock_trace(std::string of_key, std::string of_token, std::size_t count)
-        : name{std::move(of_key), std::move(of_token)}, nodes(count)
-    {}
+    void unwant(time_point from) noexcept;
+    void ttl_answered(const redlock_round& r, at_node& at, const node_answer& a,
+                      time_point now) noexcept;
+    void release_answered(at_node& at, const node_answer& a, time_point now) noexcept;
 
-    const std::pair<std::string, std::string> name; // key and token
-    std::vector<at_node> nodes;
-    unsigned undecided = 0; // questions to change something
-    const redlock_round* newest = nullptr; // of those; only to compare
-    std::string metadata; // of the lease
-    clock::time_point believed{}; // until then; none: not granted here, or not wanted any more
-    std::chrono::milliseconds ttl{}; // the longest that was asked for; none: not asked for here
-    clock::time_point over{}; // by then the ttl has freed what is left
-    redlock_agenda::iterator due{};
-    bool listed = false; // in the agenda
-
-    /// A question to a node goes out that is to set this time to live.
-    void lives_for(std::chrono::milliseconds time, clock::time_point from) noexcept
-    {
-        ttl = (std::max)(ttl, time);
-        over = (std::max)(over, from + time);
-    }
-    void want() noexcept
-    {
-        for (at_node& n : nodes)
-            n.unwanted = false;
-    }
-    /// Nobody believes any more: what is left is to be freed.
-    void unwant(clock::time_point from) noexcept
-    {
-        believed = {};
-        over = (std::max)(over, from + (ttl == std::chrono::milliseconds{} ? unknown_ttl : ttl));
-        for (at_node& n : nodes)
-            n.unwanted = true;
-    }
-
-    /// A release sent before, or about to be, may undo what is asked for now.
-    bool may_undo(std::size_t n, clock::time_point now) const noexcept
-    {
-        const at_node& at = nodes[n];
-        return at.releasing != 0 || now < at.may_go_until || at.is_in_the_way();
-    }
-
-    /// A question sent before may let a shorter ttl start when this one has started.
-    bool may_shorten(std::size_t n, std::chrono::milliseconds time,
-                     clock::time_point now) const noexcept
-    {
-        const at_node& at = nodes[n];
-        return (at.doubtful < time && now < at.doubtful_until) ||
-               std::any_of(at.setting.begin(), at.setting.end(),
-                           [time](auto other) { return other < time; });
-    }
-    void has_set(std::size_t n, std::chrono::milliseconds time) noexcept
-    {
-        auto& setting = nodes[n].setting;
-        setting.erase(std::find(setting.begin(), setting.end(), time));
-    }
-    /// It may still be carried out, though not for ever.
-    void is_in_doubt(std::size_t n, std::chrono::milliseconds time, clock::time_point now) noexcept
-    {
-        at_node& at = nodes[n];
-        at.doubtful = now < at.doubtful_until ? (std::min)(at.doubtful, time) : time;
-        at.doubtful_until = (std::max)(at.doubtful_until, now + (std::max)(time, latest));
-    }
-
-    bool to_be_freed(std::size_t n) const noexcept
-    {
-        const at_node& at = nodes[n];
-        return at.is_in_the_way() && at.acquiring == 0 && at.releasing == 0;
-    }
-    /// What a renewal has put at a node too late to be of use is freed, unless another one goes on with the lease.
-    void judge_latecomers(clock::time_point now) noexcept
-    {
-        for (at_node& n : nodes) {
-            if (undecided == 0 && std::exchange(n.came_late, false) && now >= believed)
-                n.unwanted = true;
-        }
-    }
-    /// Nobody believes, nothing is in flight, nothing is to be done, and nothing to be minded.
-    bool settled(clock::time_point now) const noexcept
-    {
-        return now >= believed && undecided == 0 &&
-               std::none_of(nodes.begin(), nodes.end(), [now](const at_node& n) {
-                   return n.acquiring != 0 || n.releasing != 0 || !n.setting.empty() ||
-                          now < n.may_go_until || now < n.doubtful_until || n.is_in_the_way();
-               });
-    }
-    /// The ttl has freed the rest.
-    void give_up() noexcept
-    {
-        for (at_node& n : nodes) {
-            n.left = rest::nothing;
-            n.may_go_until = {};
-            n.doubtful_until = {};
-        }
-    }
+    std::vector<at_node> nodes_;
+    unsigned undecided_ = 0; // questions to all nodes
+    const redlock_round* newest_ = nullptr; // of those; only to compare
+    std::string metadata_; // of the lease
+    time_point believed_{}; // until then; none: not granted here, or not wanted any more
+    milliseconds ttl_{}; // the longest that was asked for; none: not asked for here
+    time_point over_{};
 };
+
+inline void redlock_trace::prepare(const redlock_round& r, time_point now)
+{
+    for (at_node& at : nodes_)
+        at.setting.reserve(at.setting.size() + 1);
+    if (r.op == operation::acquire && now >= believed_) // else the nodes keep what they have
+        metadata_ = r.metadata;
+}
+
+inline void redlock_trace::asked(const redlock_round& r) noexcept
+{
+    ++undecided_;
+    newest_ = &r;
+    if (r.op == operation::release) {
+        for (at_node& at : nodes_)
+            at.may_have_it();
+        return unwant(r.started);
+    }
+    ttl_ = (std::max)(ttl_, r.ttl);
+    over_ = (std::max)(over_, r.started + r.ttl);
+    if (r.op == operation::acquire) {
+        for (at_node& at : nodes_)
+            at.unwanted = false;
+    }
+}
+
+inline bool redlock_trace::may_undo(const redlock_round& r, std::size_t node,
+                                    time_point now) const noexcept
+{
+    const at_node& at = nodes_[node];
+    return r.op != operation::release &&
+           (at.releasing != 0 || now < at.may_go_until || at.is_in_the_way());
+}
+
+inline bool redlock_trace::may_shorten(const redlock_round& r, std::size_t node,
+                                       time_point now) const noexcept
+{
+    const at_node& at = nodes_[node];
+    return r.op != operation::release &&
+           ((at.doubtful < r.ttl && now < at.doubtful_until) ||
+            std::any_of(at.setting.begin(), at.setting.end(),
+                        [&r](milliseconds other) { return other < r.ttl; }));
+}
+
+inline void redlock_trace::sent(const redlock_round& r, std::size_t node)
+{
+    at_node& at = nodes_[node];
+    if (r.op == operation::release) {
+        ++at.releasing;
+        return;
+    }
+    at.setting.push_back(r.ttl);
+    if (r.op == operation::acquire)
+        ++at.acquiring;
+}
+
+inline void redlock_trace::answered(const redlock_round& r, std::size_t node, const node_answer& a,
+                                    time_point now) noexcept
+{
+    if (r.op == operation::release)
+        release_answered(nodes_[node], a, now);
+    else
+        ttl_answered(r, nodes_[node], a, now);
+}
+
+inline void redlock_trace::ttl_answered(const redlock_round& r, at_node& at, const node_answer& a,
+                                        time_point now) noexcept
+{
+    at.setting.erase(std::find(at.setting.begin(), at.setting.end(), r.ttl));
+    if (r.op == operation::acquire)
+        --at.acquiring;
+    const bool doubt = a.is(backend_error_kind::indeterminate);
+    if (!doubt && a.vote != node_vote::yes)
+        return;
+    over_ = (std::max)(over_, deadline_after(now, r.ttl)); // it came late, or is to come
+    if (doubt) { // it may be carried out yet, though not for ever
+        at.doubtful = now < at.doubtful_until ? (std::min)(at.doubtful, r.ttl) : r.ttl;
+        at.doubtful_until =
+            (std::max)(at.doubtful_until, deadline_after(now, (std::max)(r.ttl, latest)));
+    }
+    if (r.op == operation::extend)
+        return;
+    at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
+    at.crossed = at.crossed || at.releasing != 0;
+    if (r.renewal && now >= believed_)
+        at.came_late = true;
+}
+
+inline void redlock_trace::release_answered(at_node& at, const node_answer& a,
+                                            time_point now) noexcept
+{
+    --at.releasing;
+    const bool crossed = at.releasing == 0 ? std::exchange(at.crossed, false) : at.crossed;
+    if (a.is(backend_error_kind::indeterminate))
+        at.may_go_until = (std::max)(over_, deadline_after(now, latest));
+    const bool hopeless = a.is(backend_error_kind::permanent);
+    if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
+        at.left = rest::nothing;
+    at.again = deadline_after(now, at.pause);
+    at.pause *= 2;
+}
+
+inline bool redlock_trace::is_late(const redlock_round& r, std::size_t node,
+                                   time_point now) const noexcept
+{
+    if (!r.renewal && r.op != operation::extend)
+        return false;
+    const at_node& at = nodes_[node];
+    return now >= believed_ && (r.renewal || at.came_late || at.acquiring != 0);
+}
+
+/// What was asked before the newest may be carried out before or after it, and what is in doubt may have been carried out:
+/// then the least counts.
+inline void redlock_trace::decided(const redlock_round& r) noexcept
+{
+    --undecided_;
+    const bool yes = r.end == verdict::yes;
+    if (r.op == operation::acquire && (!yes || !r.waiter))
+        unwant(r.started);
+    else if (r.op == operation::acquire && is_newest(r))
+        believed_ = r.valid_until();
+    else if (r.op == operation::extend && r.end == verdict::no)
+        lose(r);
+    else if (r.op == operation::extend && believed_ != time_point{})
+        believed_ = yes && is_newest(r) ? r.valid_until() : (std::min)(believed_, r.valid_until());
+}
+
+inline void redlock_trace::lose(const redlock_round& r) noexcept
+{
+    for (std::size_t n = 0; n != nodes_.size(); ++n) {
+        if (r.answers[n].vote != node_vote::no)
+            nodes_[n].may_have_it();
+    }
+    unwant(r.started);
+}
+
+/// Nobody believes any more: what is left is to be freed.
+inline void redlock_trace::unwant(time_point from) noexcept
+{
+    believed_ = {};
+    over_ = (std::max)(over_, from + (ttl_ == milliseconds{} ? unknown_ttl : ttl_));
+    for (at_node& at : nodes_)
+        at.unwanted = true;
+}
+
+inline void redlock_trace::give_up() noexcept
+{
+    for (at_node& at : nodes_) {
+        at.left = rest::nothing;
+        at.may_go_until = {};
+        at.doubtful_until = {};
+    }
+}
+
+inline void redlock_trace::judge_latecomers(time_point now) noexcept
+{
+    for (at_node& at : nodes_) {
+        if (undecided_ == 0 && std::exchange(at.came_late, false) && now >= believed_)
+            at.unwanted = true;
+    }
+}
+
+inline bool redlock_trace::settled(time_point now) const noexcept
+{
+    return now >= believed_ && undecided_ == 0 &&
+           std::none_of(nodes_.begin(), nodes_.end(), [now](const at_node& at) {
+               return at.acquiring != 0 || at.releasing != 0 || !at.setting.empty() ||
+                      now < at.may_go_until || now < at.doubtful_until || at.is_in_the_way();
+           });
+}
 
 } // namespace amux::detail

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/detail/lease_terms.hpp>
+#include <amux/error.hpp>
 #include <amux/lock_backend.hpp>
 
 #include <algorithm>
@@ -23,6 +25,8 @@ struct node_answer {
     std::exception_ptr trouble;
     std::optional<std::chrono::milliseconds> holder_ttl; // of a refused `acquire`
     std::optional<lease_info> info; // of `get`, the token alone, and of `inspect`
+
+    bool is(backend_error_kind kind) const noexcept { return trouble && kind_of(trouble) == kind; }
 };
 
 using node_answers = std::vector<node_answer>;
