@@ -289,8 +289,7 @@ TEST_CASE("redlock: an extend on its way does not shorten what a later one has p
     // A majority has extended by a second while the question to node 3 was on its way. Until it is there, node 3 does not
     // count for more than a second.
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[2].next(operation::extend, course::slow(100ms, 0ms));
     auto shorter = w.extend("a", 1s);
     w.loop.run_ready();
@@ -326,8 +325,7 @@ TEST_CASE("redlock: a refusal tells when a majority is free at the latest", "[re
 TEST_CASE("redlock: a lease that a majority has lost is lost, and the rest is freed", "[redlock]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].drop(w.key);
     w.stores[1].drop(w.key);
     auto e = w.extend("a");
@@ -371,8 +369,7 @@ TEST_CASE("redlock: it may go while it is asked, and who waits is told", "[redlo
 TEST_CASE("redlock: a wait for a release ends with the hint of a majority", "[redlock]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     std::stop_source stop;
     const auto wait = [](redlock<scripted_node>& l, std::stop_token s) -> amux::task<> {
         co_await l.wait_for_release("k", s);
@@ -440,8 +437,7 @@ TEST_CASE("redlock: without a majority that can tell, waiting and looking are in
           "[redlock]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     for (const auto op : {operation::get, operation::wait}) {
         w.stores[0].always(op, course::fails(backend_error_kind::not_applied));
         w.stores[2].always(op, course::fails(backend_error_kind::not_applied));

@@ -31,8 +31,7 @@ void bring_down(redlock_world& w, std::size_t node)
 TEST_CASE("redlock: doubt about a shorter time to live ends after a while", "[redlock]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].next(operation::extend, course::loses_reply());
     auto shorter = w.extend("a", 1s);
     w.pass(500ms);
@@ -77,8 +76,7 @@ TEST_CASE("redlock: a renewal asks again where somebody else has the key for a m
           "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].usurp(w.key, "other", 1min);
     if (GENERATE(false, true)) // it is not decided yet when the other one refuses
         w.stores[1].next(operation::extend, course::late(50ms));
@@ -94,8 +92,7 @@ TEST_CASE("redlock: a renewal asks again where somebody else has the key for a m
 TEST_CASE("redlock: who has released a lease asks nowhere for it again", "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].usurp(w.key, "other", 1min);
     auto e = w.extend("a");
     w.loop.run_ready();
@@ -113,8 +110,7 @@ TEST_CASE("redlock: an extend does not count what was put back when nobody belie
 {
     // Meanwhile another process may have had the key, and given it back.
     redlock_world w;
-    auto a = w.acquire("a", 1s); // believed for 988 ms
-    w.loop.run_ready();
+    w.grant("a", 1s); // believed for 988 ms
     w.stores[0].drop(w.key);
     bring_down(w, 2);
     const bool unheard = GENERATE(false, true);

@@ -83,8 +83,7 @@ TEST_CASE("redlock: a lease outlives the loss of each node's data in turn, with 
 TEST_CASE("redlock: with a node dead and another one wiped the lease goes on", "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     leave_two_of_three(w);
     auto e = w.extend("a");
     w.loop.run_ready();
@@ -98,8 +97,7 @@ TEST_CASE("redlock: with a node that hangs and another one wiped the next renewa
 {
     // Whether a majority has lost the lease is known when the limit is over; then it is put back.
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].drop(w.key);
     w.stores[2].always(operation::extend, course::held());
     auto first = w.extend("a");
@@ -114,8 +112,7 @@ TEST_CASE("redlock: with a node that hangs and another one wiped the next renewa
 TEST_CASE("redlock: where somebody else has the key it is not put back", "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     leave_two_of_three(w);
     w.stores[0].usurp(w.key, "other", 1min);
     auto e = w.extend("a");
@@ -130,8 +127,7 @@ TEST_CASE("redlock: what a majority misses is put nowhere", "[redlock][wipes]")
     // Nodes lose it, or another process releases it by its token: it would come back to life.
     const bool slowly = GENERATE(false, true);
     redlock_world w{5};
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     for (std::size_t n = 0; n < 3; ++n)
         w.stores[n].drop(w.key);
     w.stores[2].always(operation::extend, course::late(slowly ? 100ms : 0ms));
@@ -146,8 +142,7 @@ TEST_CASE("redlock: what a majority misses is put nowhere", "[redlock][wipes]")
 TEST_CASE("redlock: a lease that is over is put nowhere", "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a", 1s);
-    w.loop.run_ready();
+    w.grant("a", 1s);
     leave_two_of_three(w);
     w.pass(990ms); // 12 ms are for the drift; node 2 has it yet
     auto e = w.extend("a", 1s);
@@ -161,8 +156,7 @@ TEST_CASE("redlock: what is put back when the lease is over does not count, and 
           "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a", 300ms);
-    w.loop.run_ready();
+    w.grant("a", 300ms);
     leave_two_of_three(w);
     w.stores[0].next(operation::acquire, course::slow(140ms, 10ms));
     w.pass(200ms);
@@ -180,8 +174,7 @@ TEST_CASE("redlock: what is put back late stays when another extend goes on with
           "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a", 300ms); // believed for 295
-    w.loop.run_ready();
+    w.grant("a", 300ms); // believed for 295
     w.stores[0].drop(w.key);
     w.stores[0].next(operation::acquire, course::slow(140ms, 10ms));
     w.stores[2].next(operation::extend, course::loses_reply());
@@ -203,8 +196,7 @@ TEST_CASE("redlock: a release during a renewal's acquire leaves no key, whicheve
           "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].drop(w.key);
     SECTION("the acquire is carried out after the release")
     {
@@ -235,9 +227,7 @@ TEST_CASE("redlock: a release on its way with a slow grant of its token leaves n
     redlock_world w;
     w.stores[2].next(operation::acquire, course::slow(100ms, 0ms));
     w.stores[2].next(operation::release, course::slow(0ms, 300ms));
-    auto a = w.acquire("a");
-    w.loop.run_ready();
-    REQUIRE(a.value().acquired);
+    w.grant("a");
     auto r = w.release("a");
     w.pass(500ms);
     CHECK(r.value());
@@ -247,8 +237,7 @@ TEST_CASE("redlock: a release on its way with a slow grant of its token leaves n
 TEST_CASE("redlock: what is put back when the lease is lost is freed", "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].drop(w.key);
     w.stores[0].next(operation::acquire, course::slow(300ms, 0ms));
     auto first = w.extend("a");
@@ -266,8 +255,7 @@ TEST_CASE("redlock: an older extend that finds its lease missing does not shorte
           "[redlock][wipes]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[0].drop(w.key);
     SECTION("its answer comes late")
     {

@@ -12,10 +12,13 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace support {
@@ -72,6 +75,14 @@ struct redlock_world {
     asked<amux::unfenced_result> acquire(std::string_view token, milliseconds ttl = 10s)
     {
         return {loop, acquire_task(*lock, std::string{token}, ttl)};
+    }
+    /// The token is granted its lease, at once.
+    void grant(std::string_view token, milliseconds ttl = 10s)
+    {
+        auto a = acquire(token, ttl);
+        loop.run_ready();
+        if (!a.value().acquired)
+            throw std::logic_error{"not granted"};
     }
     asked<bool> extend(std::string_view token, milliseconds ttl = 10s)
     {
