@@ -92,8 +92,7 @@ TEST_CASE("redlock: a wait that is destroyed, waiting or about to go on, leaves 
           "[redlock][lifetime]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     std::stop_source stop;
     bool over = false;
     hooked_coroutine waiting = wait_into(*w.lock, stop.get_token(), over);
@@ -140,8 +139,7 @@ TEST_CASE("redlock: a wait that is destroyed, waiting or about to go on, leaves 
 TEST_CASE("redlock: a wait that was stopped before is over at once", "[redlock][lifetime]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     std::stop_source stop;
     stop.request_stop();
     bool over = false;
@@ -168,8 +166,7 @@ TEST_CASE("redlock: when it is gone, calls end with the nodes, and nothing is tr
           "[redlock][lifetime]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
     auto r = w.release("a");
     w.loop.run_ready();
@@ -242,85 +239,10 @@ TEST_CASE("redlock: of holders that differ the one with a majority is named, wit
           3s); // the third of those that were asked until there was a majority
 }
 
-TEST_CASE("redlock: a node whose release is in doubt does not count until the ttl is over",
-          "[redlock]")
-{
-    redlock_world w;
-    auto a = w.acquire("a", 1s);
-    w.loop.run_ready();
-    w.stores[0].next(operation::release, course::fails(backend_error_kind::indeterminate));
-    auto r = w.release("a");
-    w.stores[1].always(operation::acquire, course::fails(backend_error_kind::not_applied));
-    auto again = w.acquire("a", 1s);
-    w.loop.run_ready();
-    CHECK(r.value());
-    CHECK(again.state() == "trouble");
-    CHECK_THAT(again.message(), ContainsSubstring("a release of the same token"));
-    w.pass(2'500ms);
-    auto later = w.acquire("a", 1s);
-    w.loop.run_ready();
-    CHECK(later.state() == "done");
-}
-
-TEST_CASE("redlock: a node that refuses a release for good is not asked again", "[redlock]")
-{
-    redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
-    w.stores[0].always(operation::release, course::fails(backend_error_kind::permanent));
-    auto r = w.release("a");
-    w.pass(10s);
-    CHECK(r.value());
-    CHECK(w.stores[0].count(operation::release) == 1);
-}
-
-TEST_CASE("redlock: a token that was granted elsewhere is released until its ttl may be over",
-          "[redlock]")
-{
-    redlock_world w;
-    for (auto& s : w.stores)
-        s.usurp(w.key, "a", 1h);
-    w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
-    auto r = w.release("a");
-    w.pass(10s);
-    CHECK(r.value());
-    CHECK(w.held_by("a") == 1);
-    if (GENERATE(false, true)) {
-        w.stores[2].always(operation::release, course::at_once());
-        w.pass(20s);
-        CHECK(w.held_by("a") == 0);
-    } else {
-        w.pass(21s);
-        const auto asked = w.stores[2].count(operation::release);
-        CHECK(asked >= 10);
-        w.pass(5min);
-        CHECK(w.stores[2].count(operation::release) == asked);
-    }
-}
-
-TEST_CASE("redlock: what is left of a lease is minded for its own ttl, not for another one's",
-          "[redlock]")
-{
-    redlock_world w;
-    auto longer = w.acquire("b", 24h);
-    auto freed = w.release("b");
-    auto a = w.acquire("a", 1s);
-    w.loop.run_ready();
-    REQUIRE(a.value().acquired);
-    w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
-    auto r = w.release("a");
-    w.pass(2s);
-    CHECK(r.value());
-    const auto asked = w.stores[2].count(operation::release);
-    w.pass(5min);
-    CHECK(w.stores[2].count(operation::release) == asked);
-}
-
 TEST_CASE("redlock: a forked child frees nothing of its parent's", "[redlock][lifetime]")
 {
     redlock_world w;
-    auto a = w.acquire("a");
-    w.loop.run_ready();
+    w.grant("a");
     w.stores[2].always(operation::release, course::fails(backend_error_kind::not_applied));
     auto r = w.release("a");
     w.loop.run_ready();

@@ -58,10 +58,10 @@ public:
     bool may_be_believed(time_point now) const noexcept { return now < believed_; }
     const std::string& metadata() const noexcept { return metadata_; }
 
-    /// By then the ttl has freed what is left.
-    time_point over() const noexcept { return over_; }
+    /// When the ttl has freed what is left; later than that, when no lost question can be carried out any more.
+    time_point over(time_point now) const noexcept;
     /// What the ttl has freed is minded no more.
-    void give_up() noexcept;
+    void expire(time_point now) noexcept;
     /// What a renewal has put at a node too late to be of use is freed, unless another one goes on with the lease.
     void judge_latecomers(time_point now) noexcept;
     /// Nobody believes, nothing is in flight, nothing is to be done, and nothing to be minded.
@@ -80,6 +80,7 @@ public:
 private:
     enum class rest : unsigned char { nothing, held, doubt };
     static constexpr milliseconds first_pause{50};
+    static constexpr milliseconds longest_pause{3'600'000};
     /// For how long a token is minded that was granted elsewhere: as long as a lease lives when nothing is said of it.
     static constexpr milliseconds unknown_ttl{30'000};
     /// How long after its answer was lost a question may yet be carried out, by a server or a network that stood still.
@@ -115,7 +116,7 @@ private:
     const redlock_round* newest_ = nullptr; // of those; only to compare
     std::string metadata_; // of the lease
     time_point believed_{}; // until then; none: not granted here, or not wanted any more
-    milliseconds ttl_{}; // the longest that was asked for; none: not asked for here
+    bool known_ = false; // how long its lease lives: that was asked for here
     time_point over_{};
 };
 
@@ -136,7 +137,7 @@ inline void redlock_trace::asked(const redlock_round& r) noexcept
             at.may_have_it();
         return unwant(r.started);
     }
-    ttl_ = (std::max)(ttl_, r.ttl);
+    known_ = true;
     over_ = (std::max)(over_, r.started + r.ttl);
     if (r.op == operation::acquire) {
         for (at_node& at : nodes_)
@@ -216,8 +217,13 @@ inline void redlock_trace::release_answered(at_node& at, const node_answer& a,
     const bool hopeless = a.is(backend_error_kind::permanent);
     if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
         at.left = rest::nothing;
-    at.again = deadline_after(now, at.pause);
-    at.pause *= 2;
+    if (at.left == rest::nothing) {
+        at.again = {};
+        at.pause = first_pause;
+    } else {
+        at.again = deadline_after(now, at.pause);
+        at.pause = (std::min)(2 * at.pause, longest_pause); // whoever asks does not wait for it
+    }
 }
 
 inline bool redlock_trace::is_late(const redlock_round& r, std::size_t node,
@@ -258,18 +264,28 @@ inline void redlock_trace::lose(const redlock_round& r) noexcept
 inline void redlock_trace::unwant(time_point from) noexcept
 {
     believed_ = {};
-    over_ = (std::max)(over_, from + (ttl_ == milliseconds{} ? unknown_ttl : ttl_));
+    if (!known_)
+        over_ = (std::max)(over_, from + unknown_ttl);
     for (at_node& at : nodes_)
         at.unwanted = true;
 }
 
-inline void redlock_trace::give_up() noexcept
+inline auto redlock_trace::over(time_point now) const noexcept -> time_point
 {
-    for (at_node& at : nodes_) {
+    if (now < over_)
+        return over_;
+    time_point last{};
+    for (const at_node& at : nodes_)
+        last = (std::max)({last, at.may_go_until, at.doubtful_until});
+    return last;
+}
+
+inline void redlock_trace::expire(time_point now) noexcept
+{
+    if (now < over_)
+        return;
+    for (at_node& at : nodes_)
         at.left = rest::nothing;
-        at.may_go_until = {};
-        at.doubtful_until = {};
-    }
 }
 
 inline void redlock_trace::judge_latecomers(time_point now) noexcept

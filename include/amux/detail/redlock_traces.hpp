@@ -199,15 +199,14 @@ inline void redlock_traces::lose(const redlock_round& r, time_point now) noexcep
 inline void redlock_traces::sweep(const trace_ptr& t, time_point now) noexcept
 {
     const bool last = now == (time_point::max)();
-    const bool expired = !last && now >= t->over();
-    if (expired)
-        t->give_up();
+    if (!last)
+        t->expire(now);
     t->judge_latecomers(now);
     if (t->settled(now))
         return forget(*t);
-    if (expired) // what is in flight comes back here
+    time_point next = t->over(now);
+    if (next <= now && !last) // what is in flight comes back here
         return agenda.drop(*t);
-    time_point next = t->over();
     try {
         for (std::size_t n = 0; n != count_; ++n) {
             if (!t->to_be_freed(n) || process_ != process_id())
