@@ -7,7 +7,8 @@ usage: tests/run.sh                       all legs
        tests/run.sh quick [CATCH2 ARGS]   one fast build (g++ -O0), runs the matching tests in it
 
 Legs, in order:
-  gcc        g++ 12 -O2 -DNDEBUG: what users ship; the examples too
+  gcc        g++ 12 -O2 -DNDEBUG: what users ship
+  examples   g++ 12 without flags, as they are built first: the examples, amuxctl and its tests
   clang14    the oldest clang promised: every header, the unit tests with fewer rounds
   clang19    clang 19 -O0: no inlining, so every frame and every tail call is real; libstdc++ asserts
   coverage   what the leg clang19 has run of include/: nothing is left out without a reason in words
@@ -46,7 +47,7 @@ cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 build_root=${AMUX_BUILD_ROOT:-$root/build}
 jobs=${AMUX_JOBS:-$(nproc)}
-all_legs=(gcc clang14 clang19 coverage asan asan-gcc schedules tsan checks bugs bugs-amuxctl consumers libcxx fuzz)
+all_legs=(gcc examples clang14 clang19 coverage asan asan-gcc schedules tsan checks bugs bugs-amuxctl consumers libcxx fuzz)
 known_legs=("${all_legs[@]}" mutants)
 passed=0
 failed=0
@@ -113,7 +114,7 @@ compiler_leg() {
     echo "$leg: built in $((SECONDS - start)) s, testing"
     AMUX_TEST_SCALE=${AMUX_TEST_SCALE:-$scale} \
         ${plain_addresses[@]+"${plain_addresses[@]}"} \
-        ctest --test-dir "$dir" -j $((2 * jobs)) --no-tests=error --output-on-failure \
+        ctest --test-dir "$dir" -j $((3 * jobs)) --no-tests=error --output-on-failure \
         --output-junit "$report" >>"$log" 2>&1 </dev/null
     local code=$?
     # The suite's line of the report, <testsuite ... tests="9" failures="0" disabled= skipped=>.
@@ -149,7 +150,8 @@ script_leg() {
 
 run_leg() {
     case $1 in
-        gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" -DAMUX_BUILD_EXAMPLES=ON ;;
+        gcc) compiler_leg gcc 1 g++ "-O2 -DNDEBUG" "-DAMUX_TEST_FOLDERS=random;stress;faults;redis;asio;web;foreign" ;;
+        examples) compiler_leg examples 1 g++ "" -DAMUX_BUILD_EXAMPLES=ON -DAMUX_TEST_FOLDERS=amuxctl ;;
         clang14) # Each file alone, so that none leans on what another one includes.
             compiler_leg clang14 0.1 clang++-14 "-O1" -DAMUX_TEST_FOLDERS= -DAMUX_TESTS_TOGETHER=OFF
             ;;

@@ -37,7 +37,7 @@ struct transfer_file {
 inline std::string_view trimmed(std::string_view text)
 {
     const auto first = text.find_first_not_of(" \t\r");
-    if (first == text.npos)
+    if (first == std::string_view::npos)
         return {};
     return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
@@ -54,8 +54,9 @@ inline std::string quoted(std::string_view field)
 /// Reads a whole number that is not negative. Returns: what is wrong with it; nothing when it is fine.
 inline std::string read_number(std::string_view name, std::string_view field, std::int64_t& out)
 {
-    const char* const end = field.data() + field.size();
-    const auto [stop, error] = std::from_chars(field.data(), end, out);
+    const char* const begin = field.data();
+    const char* const end = begin + field.size();
+    const auto [stop, error] = std::from_chars(begin, end, out);
     const bool whole = !field.empty() && stop == end && error != std::errc::invalid_argument;
     const char* const wrong = !whole                                    ? "is not a whole number: "
                               : field.front() == '-'                    ? "is negative: "
@@ -76,7 +77,7 @@ inline std::variant<transfer, std::string> parse_transfer(std::string_view line)
         const auto comma = rest.find(',');
         if (count < wanted)
             fields[count] = trimmed(rest.substr(0, comma));
-        if (comma == rest.npos)
+        if (comma == std::string_view::npos)
             break;
         rest.remove_prefix(comma + 1);
     }
@@ -84,7 +85,7 @@ inline std::variant<transfer, std::string> parse_transfer(std::string_view line)
     const auto [time, from, to, amount] = fields;
 
     transfer t{0, std::string{from}, std::string{to}, 0, 0};
-    if (line.find('"') != line.npos)
+    if (line.find('"') != std::string_view::npos)
         return "quotes are not understood: " + quoted(line);
     if (count != wanted)
         return (count < wanted ? "too few fields: " : "too many fields: ") + std::to_string(count) +

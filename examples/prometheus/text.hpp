@@ -17,7 +17,7 @@ inline std::string with_escapes(std::string_view text, std::string_view escaped)
 {
     std::string out;
     for (const char c : text) {
-        if (escaped.find(c) != escaped.npos)
+        if (escaped.find(c) != std::string_view::npos)
             out += '\\';
         out += c == '\n' ? 'n' : c;
     }
