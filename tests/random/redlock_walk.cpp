@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Without this file two processes may believe in one lease after some mixture of answers, delays and pauses at several nodes.
 #include "support/lease_walk.hpp"
+#include "support/redlock_crowd.hpp"
 #include "support/redlock_world.hpp"
+#include "support/seeded_bits.hpp"
 
-#include <amux/distributed_lock.hpp>
 #include <amux/redlock.hpp>
 #include <amux/testing/scripted_backend.hpp>
 
@@ -16,14 +17,11 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
 using support::course;
-using support::redlock_world;
 using support::scripted_node;
 using support::walk_manners;
 
@@ -132,61 +130,6 @@ private:
     std::deque<scripted> stores_;
 };
 
-/// A process that wants the one key.
-struct contender {
-    explicit contender(redlock_world& w) : store{w.nodes(), w.loop}, locks{store, w.loop} {}
-    amux::redlock<scripted_node> store;
-    amux::distributed_lock<amux::redlock<scripted_node>&> locks;
-};
-
-amux::task<> take_turn(contender& c, amux::manual_event_loop& loop, int& served)
-{
-    auto held = co_await c.locks.acquire("k", {.max_wait = amux::forever});
-    co_await loop.sleep_for(10ms);
-    co_await held.release();
-    ++served;
-}
-
-amux::task<> take_turns(contender& c, amux::manual_event_loop& loop, int& served, int enough)
-{
-    try {
-        while (served < enough)
-            co_await take_turn(c, loop, served);
-    } catch (const amux::lock_closed_error&) { // others had enough
-    }
-}
-
-amux::task<> leave(contender& c)
-{
-    co_await c.locks.drain(1s);
-}
-
-/// Processes that want one key, and stores that are a few milliseconds away.
-struct crowd {
-    crowd(std::size_t count, std::size_t processes) : w{count}
-    {
-        for (auto& s : w.stores) {
-            s.decide = [this](const amux::testing::backend_call&) {
-                const auto some = [this] { return 1ms * static_cast<int>(random() % 4); };
-                const auto there = some();
-                return std::optional{course::slow(there, some())};
-            };
-        }
-        for (std::size_t n = 0; n < processes; ++n)
-            contenders.emplace_back(w);
-    }
-    void go()
-    {
-        for (auto& c : contenders)
-            w.loop.spawn(leave(c));
-        w.pass(5s);
-    }
-
-    redlock_world w;
-    std::mt19937 random{7};
-    std::deque<contender> contenders;
-};
-
 } // namespace
 
 TEST_CASE("redlock: whatever three nodes, their network and the clocks do, one process believes",
@@ -204,20 +147,10 @@ TEST_CASE("redlock: contenders that split the vote do not keep each other out", 
 {
     const std::size_t count = GENERATE(3u, 5u);
     const support::seeded_bits bits{count};
-    crowd all{count, 20};
-    int served = 0;
-    for (auto& c : all.contenders)
-        all.w.loop.spawn(take_turn(c, all.w.loop, served));
-    int longest = 0;
-    for (int gap = 0, before = 0; served < 20 && longest < 5'000; ++gap) {
-        all.w.pass(10ms);
-        longest = (std::max)(longest, gap * 10);
-        if (std::exchange(before, served) != served)
-            gap = 0;
-    }
-    CHECK(served == 20);
-    CHECK(longest < 1'000); // in ms of virtual time
-    all.go();
+    support::redlock_crowd<scripted_node> all{count, 20};
+    all.take_turns(20, 1);
+    CHECK(all.served() == 20);
+    CHECK(all.longest() < 1s);
 }
 
 TEST_CASE("redlock: contenders that have split the vote do not all come at once again",
@@ -225,17 +158,10 @@ TEST_CASE("redlock: contenders that have split the vote do not all come at once 
 {
     // When they do, a grant costs each node 170 of them.
     const support::seeded_bits bits{7};
-    crowd all{5, 40};
-    int served = 0;
-    for (auto& c : all.contenders)
-        all.w.loop.spawn(take_turns(c, all.w.loop, served, 60));
-    for (int ms = 0; ms < 10'000 && served < 60; ++ms) {
-        all.w.loop.advance(1ms);
-        all.w.loop.run_ready();
-    }
-    CHECK(served == 60);
-    CHECK(all.w.calls(amux::testing::operation::acquire) < 5 * 60 * 60);
-    all.go();
+    support::redlock_crowd<scripted_node> all{5, 40};
+    all.take_turns(60, 60);
+    CHECK(all.served() == 60);
+    CHECK(all.acquires() < 5 * 60 * 60);
 }
 
 TEST_CASE("redlock: with nodes that work everybody is served, and woken long before a poll",
