@@ -179,6 +179,21 @@ TEST_CASE("redlock: validity counts from before the first request", "[redlock]")
     CHECK(w.held_by("a") == 0);
 }
 
+TEST_CASE("redlock: a lease and a limit may be without end", "[redlock]")
+{
+    redlock_world w{3, {.node_timeout = (support::milliseconds::max)()}};
+    for (const auto op : {operation::acquire, operation::extend})
+        w.stores[2].always(op, course::held());
+    w.grant("a", (support::milliseconds::max)());
+    auto e = w.extend("a", (support::milliseconds::max)());
+    w.pass(1min);
+    CHECK(e.value());
+    auto r = w.release("a");
+    w.loop.run_ready();
+    CHECK(r.value());
+    CHECK(w.held_by("a") == 0);
+}
+
 TEST_CASE("redlock: a grant that comes after its time is up is given back", "[redlock]")
 {
     // The loop stood still, so that no limit has been seen: the clock is looked at first.

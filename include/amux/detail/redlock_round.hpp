@@ -67,13 +67,19 @@ struct redlock_round {
     redlock_agenda<redlock_round>::place due;
 
     /// Until when a lease may be believed that this sets.
-    clock::time_point valid_until() const noexcept { return started + ttl - drift_of(ttl); }
+    clock::time_point valid_until() const noexcept
+    {
+        // A ttl may be longer than the clock goes.
+        const clock::duration time = deadline_after(started, ttl) - started;
+        const auto lives = std::chrono::duration_cast<std::chrono::milliseconds>(time);
+        return started + lives - drift_of(lives);
+    }
 
     /// A lease that would be over when it is granted is none.
     clock::time_point limit(std::chrono::milliseconds node_timeout) const noexcept
     {
         const bool sets = op == operation::acquire || op == operation::extend;
-        const clock::time_point most = started + node_timeout;
+        const clock::time_point most = deadline_after(started, node_timeout);
         return sets ? (std::min)(most, valid_until()) : most;
     }
 

@@ -66,16 +66,10 @@ public:
     void judge_latecomers(time_point now) noexcept;
     /// Nobody believes, nothing is in flight, nothing is to be done, and nothing to be minded.
     bool settled(time_point now) const noexcept;
-    /// Whether a release is to go to this node, now or later.
-    bool to_be_freed(std::size_t node) const noexcept
-    {
-        const at_node& at = nodes_[node];
-        return at.is_in_the_way() && at.acquiring == 0 && at.releasing == 0;
-    }
-    /// When.
-    time_point again(std::size_t node) const noexcept { return nodes_[node].again; }
-    /// Whether one has gone there in vain.
-    bool tried(std::size_t node) const noexcept { return nodes_[node].pause != first_pause; }
+    /// When a release is to go to this node; `never` when none is.
+    time_point frees_at(std::size_t node, time_point now) const noexcept;
+
+    static constexpr time_point never = (time_point::max)();
 
 private:
     enum class rest : unsigned char { nothing, held, doubt };
@@ -138,7 +132,7 @@ inline void redlock_trace::asked(const redlock_round& r) noexcept
         return unwant(r.started);
     }
     known_ = true;
-    over_ = (std::max)(over_, r.started + r.ttl);
+    over_ = (std::max)(over_, deadline_after(r.started, r.ttl));
     if (r.op == operation::acquire) {
         for (at_node& at : nodes_)
             at.unwanted = false;
@@ -286,6 +280,15 @@ inline void redlock_trace::expire(time_point now) noexcept
         return;
     for (at_node& at : nodes_)
         at.left = rest::nothing;
+}
+
+inline auto redlock_trace::frees_at(std::size_t node, time_point now) const noexcept -> time_point
+{
+    const at_node& at = nodes_[node];
+    const bool tried = at.pause != first_pause;
+    if (!at.is_in_the_way() || at.acquiring != 0 || at.releasing != 0 || (now == never && tried))
+        return never;
+    return at.again;
 }
 
 inline void redlock_trace::judge_latecomers(time_point now) noexcept

@@ -198,7 +198,7 @@ inline void redlock_traces::lose(const redlock_round& r, time_point now) noexcep
 
 inline void redlock_traces::sweep(const trace_ptr& t, time_point now) noexcept
 {
-    const bool last = now == (time_point::max)();
+    const bool last = now == redlock_trace::never;
     if (!last)
         t->expire(now);
     t->judge_latecomers(now);
@@ -209,12 +209,13 @@ inline void redlock_traces::sweep(const trace_ptr& t, time_point now) noexcept
         return agenda.drop(*t);
     try {
         for (std::size_t n = 0; n != count_; ++n) {
-            if (!t->to_be_freed(n) || process_ != process_id())
+            const time_point frees = t->frees_at(n, now);
+            if (frees == redlock_trace::never || process_ != process_id())
                 continue;
-            if (last ? !t->tried(n) : now >= t->again(n))
+            if (now >= frees)
                 send(n, question(operation::release, t));
             else
-                next = (std::min)(next, t->again(n));
+                next = (std::min)(next, frees);
         }
         if (!last)
             agenda.put(t, next);
