@@ -80,7 +80,7 @@ public:
         at_ = when;
         poke_->post(poke_);
     }
-    /// It rings then, and is heard no more of till then. On the loop.
+    /// On the loop: it rings then, in place of any other time.
     void set(clock::time_point when) noexcept
     {
         at_ = when;
