@@ -18,10 +18,11 @@ A test that cannot fail proves nothing. Each tests/bugs/NAME.bug holds one plaus
     what the mistake makes of it
     --- end
 
-Several pairs of search and replace may follow each other. The copy of include/ with the mistake
+Several pairs of search and replace may follow each other. With the mistake the headers
 must compile, and the test must fail, crash or hang with it; without it the same test is green. Of a test file only the
-cases that are named are compiled.
+cases that are named are compiled, and what does not see the mistake is precompiled (see precompiled.py).
 """
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -30,11 +31,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
 sys.dont_write_bytecode = True
-from common import INCLUDE, ROOT, files, in_parallel  # noqa: E402
+from common import INCLUDE, JOBS, ROOT, files, in_parallel  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from precompiled import Beginnings, kind_of, seen_by  # noqa: E402
 
 
 class Broken(Exception):
@@ -76,13 +81,13 @@ def sources_of(bug):
     return [*bug.sources, *map(str, files("tests/support/*.cpp"))]
 
 
-def compile_object(source, tests, flags, include, folder):
-    """The cases of `source` that `tests` name, as folder/NAME.o, and beside it NAME.d, which names what it has seen."""
+def compile_object(source, tests, flags, folder, *first):
+    """The cases of `source` that `tests` name, as an object in `folder`; `first` are options."""
     path = folder / source.replace("/", "_")
     path.write_text(with_cases(source, tests)[0])
     made = path.with_suffix(".o")
-    run([*COMPILE, *flags, "-I", include, "-I", ROOT / "tests", "-iquote", (ROOT / source).parent,
-         "-MMD", "-MF", made.with_suffix(".d"), "-c", path, "-o", made])
+    run([*COMPILE, *flags, *first, "-I", INCLUDE, "-I", ROOT / "tests", "-iquote", (ROOT / source).parent,
+         "-c", path, "-o", made])
     return made
 
 
@@ -113,20 +118,22 @@ def link(objects, flags, program):
     return program
 
 
-def compile_with(bug, clean, folder):
+def compile_with(bug, clean, beginnings, folder):
     """The test program with the mistake; `clean` are the objects without it, and what does not see the mistaken file
     is taken from there."""
-    include = folder / "include"
-    shutil.copytree(INCLUDE, include)
-    if not (folder / bug.file).is_file():
+    header = ROOT / bug.file
+    if not header.is_file():
         raise Broken(f"there is no {bug.file}")
-    (folder / bug.file).write_text(bug.mistaken((folder / bug.file).read_text()))
+    mistaken = folder / bug.file
+    mistaken.parent.mkdir(parents=True)
+    mistaken.write_text(bug.mistaken(header.read_text()))
     objects, cases = [], 0
     for source in sources_of(bug):
         made = clean[source, bug.flags]
         cases += with_cases(source, [bug.test])[1]
-        if bug.file.removeprefix("include/") in made.with_suffix(".d").read_text():
-            made = compile_object(source, [bug.test], bug.flags, include, folder)
+        if header in seen_by(ROOT / source):
+            options = beginnings[kind_of(source, bug.flags)].options(header)
+            made = compile_object(source, [bug.test], bug.flags, folder, "-I", folder / "include", *options)
         objects.append(made)
     if cases == 0:
         raise Broken(f"there is no case '{bug.test}' in {' '.join(bug.sources)}")
@@ -201,10 +208,18 @@ def main():
             for source in sources_of(bug):
                 named.setdefault((source, bug.flags), set()).add(bug.test)
 
+        kinds = {}
+        for bug in bugs:
+            for source in sources_of(bug):
+                kinds.setdefault(kind_of(source, bug.flags), []).append((ROOT / source, ROOT / bug.file))
+        beginnings = dict(zip(kinds, in_parallel(
+            lambda numbered: Beginnings(work / f"kind{numbered[0]}", COMPILE, *numbered[1]), enumerate(kinds.items()))))
+
         def compile_clean(number, source, flags):
             folder = work / f"clean{number}"
             folder.mkdir()
-            return compile_object(source, named[source, flags], flags, INCLUDE, folder)
+            return compile_object(source, named[source, flags], flags, folder,
+                                  *beginnings[kind_of(source, flags)].options())
         clean = dict(zip(named, in_parallel(
             lambda numbered: or_trouble(compile_clean)(numbered[0], *numbered[1]), enumerate(named))))
 
@@ -223,6 +238,13 @@ def main():
         baseline = dict(zip(tests, in_parallel(
             lambda t: run_test(programs[t[0], t[1]], t[2], t[1], 300), tests)))
 
+        def limit(bug):
+            """A hang is red too; twenty times the honest time is a hang."""
+            return bug.timeout or max(5.0, 20 * baseline.get((bug.sources, bug.flags, bug.test), [0])[-1])
+
+        # While some wait for the end of a hang, others compile.
+        compilers = threading.Semaphore(JOBS)
+
         def try_bug(bug):
             program = programs[bug.sources, bug.flags]
             if isinstance(program, Broken):
@@ -232,20 +254,21 @@ def main():
                 return f"without the mistake the test is {verdict}:\n{output[-3000:]}"
             folder = work / bug.name
             try:
-                program = compile_with(bug, clean, folder)
+                with compilers:
+                    program = compile_with(bug, clean, beginnings, folder)
             except Broken as trouble:
                 return str(trouble)
-            # A hang is red too; twenty times the honest time is a hang.
-            verdict, output, seconds = run_test(program, bug.test, bug.flags,
-                                                bug.timeout or max(5.0, 20 * seconds))
+            verdict, output, seconds = run_test(program, bug.test, bug.flags, limit(bug))
             shutil.rmtree(folder)
             print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
             if verdict == "green":
                 return f"nobody notices: {bug.what}"
             return None
 
-        failures += [f"{bug.name}: {trouble}"
-                     for bug, trouble in zip(bugs, in_parallel(try_bug, bugs)) if trouble]
+        bugs.sort(key=limit, reverse=True)
+        with concurrent.futures.ThreadPoolExecutor(2 * JOBS) as pool:
+            failures += [f"{bug.name}: {trouble}"
+                         for bug, trouble in zip(bugs, pool.map(try_bug, bugs)) if trouble]
         passed = len(bugs) - sum(1 for f in failures if f.split(":")[0] in {b.name for b in bugs})
     finally:
         shutil.rmtree(work, ignore_errors=True)
