@@ -48,9 +48,14 @@ def long_ones(path):
 
 
 def kind_of(source, flags):
-    """What has the same kind can have the same precompiled headers."""
+    """What has the same kind can have the same precompiled headers.
+
+    Where a class has its virtual functions in a header, each object compiles them, used or not: a source is
+    spared those of the leases, of Redis and of Asio when it does not include them."""
     compiled = tuple(flag for flag in flags if not flag.startswith(("-l", "-Wl")))
-    return compiled, any(name.startswith("boost/") for name in long_ones(ROOT / source))
+    names = {name for seen in seen_by(ROOT / source) for name in included_by(seen)[1]}
+    leases = INCLUDE / "amux/detail/lease.hpp" in seen_by(ROOT / source)
+    return compiled, leases, "hiredis/hiredis.h" in names, any(name.startswith("boost/") for name in names)
 
 
 def ordered(headers, mistakes):

@@ -114,7 +114,7 @@ def with_cases(source, tests):
 
 
 def link(objects, flags, program):
-    run([COMPILER, *flags, *objects, "-lCatch2Main", "-lCatch2", "-pthread", "-o", program])
+    run([COMPILER, *flags, *LINKER, *objects, "-lCatch2Main", "-lCatch2", "-pthread", "-o", program])
     return program
 
 
@@ -143,6 +143,10 @@ def compile_with(bug, clean, beginnings, folder):
 # clang, because it compiles a test at -O0 in little more than half of the time that g++ takes.
 COMPILER = os.environ.get("CXX", "clang++-19")
 COMPILE = [COMPILER, "-std=c++20", "-O0", "-w", "-pthread", '-DAMUX_PROJECT_VERSION="0"']
+
+
+# It takes half as long as the usual one.
+LINKER = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
 
 
 def run(command):
