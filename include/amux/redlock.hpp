@@ -241,8 +241,8 @@ struct redlock_options {
 /// `get` and `inspect` give what a majority says; without one, `indeterminate`. A wait for a release ends when a majority
 /// says that the key may be free. No fences: the counters of different nodes are not ordered.
 ///
-/// The loop is there for the limits alone. A call resumes at its coroutine's place; without one where the deciding answer
-/// comes, or on the loop.
+/// The loop is there for time alone: limits, pauses, and what is tried again. A call resumes at its coroutine's place;
+/// without one where the deciding answer comes, or on the loop.
 /// Thread-safety: any thread. Lifetime: the loop outlives it, and it outlives the locks over it: declare it between the
 /// two. It does not move, so give it to a lock as an lvalue. Destroy it where the loop runs or while it does not run, with
 /// a loop of amux anywhere. Its nodes live until they have answered.

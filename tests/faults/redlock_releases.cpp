@@ -125,6 +125,26 @@ TEST_CASE("redlock: each attempt that fails is given back at once, however many 
     }
 }
 
+TEST_CASE("redlock: an acquire that fails frees also what its token had where it was not asked",
+          "[redlock]")
+{
+    redlock_world w;
+    w.grant("a", 300ms);
+    w.stores[0].next(operation::extend, course::late(250ms)); // heard of when nobody believes
+    w.stores[1].next(operation::extend, course::fails(backend_error_kind::not_applied));
+    w.stores[2].next(operation::extend, course::fails(backend_error_kind::not_applied));
+    auto e = w.extend("a", 1h);
+    w.pass(1s);
+    CHECK(e.state() == "trouble");
+    CHECK(w.stores[0].holder(w.key) == "a");
+    w.stores[0].next(operation::acquire, course::fails(backend_error_kind::not_applied));
+    w.stores[1].usurp(w.key, "other", 1h);
+    auto a = w.acquire("a", 300ms);
+    w.pass(100ms);
+    CHECK(a.state() == "trouble");
+    CHECK(w.held_by("a") == 0);
+}
+
 TEST_CASE("redlock: a release is tried until the lease is over, whenever it was asked for",
           "[redlock]")
 {

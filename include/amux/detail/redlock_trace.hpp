@@ -19,9 +19,9 @@ namespace amux::detail {
 /// What one token may have left at the nodes, and until when its lease may be believed. Under the mutex.
 ///
 /// It is told of each question that may change something, when that is asked, goes to a node, is answered there, and is
-/// decided. It is there while the lease that it was granted may be believed, while such a question is undecided or in flight
-/// at a node, while something is to be freed, and while a release may still be carried out, which must not meet a lease
-/// that the same token has got again.
+/// decided. It is there while such a question is undecided or in flight at a node, while something may be left there, and
+/// while a question whose answer was lost may still be carried out: it must not meet a lease that the same token has got
+/// again.
 class redlock_trace {
     using operation = redlock_round::operation;
     using milliseconds = std::chrono::milliseconds;
@@ -64,7 +64,7 @@ public:
     void expire(time_point now) noexcept;
     /// What a renewal has put at a node too late to be of use is freed, unless another one goes on with the lease.
     void judge_latecomers(time_point now) noexcept;
-    /// Nobody believes, nothing is in flight, nothing is to be done, and nothing to be minded.
+    /// Nothing is in flight, nothing left, and nothing to be minded.
     bool settled(time_point now) const noexcept;
     /// When a release is to go to this node; `never` when none is.
     time_point frees_at(std::size_t node, time_point now) const noexcept;
@@ -74,7 +74,6 @@ public:
 private:
     enum class rest : unsigned char { nothing, held, doubt };
     static constexpr milliseconds first_pause{50};
-    static constexpr milliseconds longest_pause{3'600'000};
     /// For how long a token is minded that was granted elsewhere: as long as a lease lives when nothing is said of it.
     static constexpr milliseconds unknown_ttl{30'000};
     /// How long after its answer was lost a question may yet be carried out, by a server or a network that stood still.
@@ -196,6 +195,8 @@ inline void redlock_trace::ttl_answered(const redlock_round& r, at_node& at, con
     if (r.op == operation::extend)
         return;
     at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
+    at.again = {}; // earlier pauses were for what was left before
+    at.pause = first_pause;
     at.crossed = at.crossed || at.releasing != 0;
     if (r.renewal && now >= believed_)
         at.came_late = true;
@@ -211,13 +212,10 @@ inline void redlock_trace::release_answered(at_node& at, const node_answer& a,
     const bool hopeless = a.is(backend_error_kind::permanent);
     if ((!a.trouble && at.left == rest::held && !crossed) || hopeless)
         at.left = rest::nothing;
-    if (at.left == rest::nothing) {
-        at.again = {};
-        at.pause = first_pause;
-    } else {
-        at.again = deadline_after(now, at.pause);
-        at.pause = (std::min)(2 * at.pause, longest_pause); // whoever asks does not wait for it
-    }
+    if (now < at.again) // somebody else has asked meanwhile
+        return;
+    at.again = deadline_after(now, at.pause);
+    at.pause *= 2;
 }
 
 inline bool redlock_trace::is_late(const redlock_round& r, std::size_t node,
@@ -301,10 +299,9 @@ inline void redlock_trace::judge_latecomers(time_point now) noexcept
 
 inline bool redlock_trace::settled(time_point now) const noexcept
 {
-    return now >= believed_ && undecided_ == 0 &&
-           std::none_of(nodes_.begin(), nodes_.end(), [now](const at_node& at) {
+    return undecided_ == 0 && std::none_of(nodes_.begin(), nodes_.end(), [now](const at_node& at) {
                return at.acquiring != 0 || at.releasing != 0 || !at.setting.empty() ||
-                      now < at.may_go_until || now < at.doubtful_until || at.is_in_the_way();
+                      now < at.may_go_until || now < at.doubtful_until || at.left != rest::nothing;
            });
 }
 
