@@ -347,8 +347,7 @@ TEST_CASE("distributed_lock: a time-out says the key, the true wait and the last
         CHECK(e.waited() == 65ms);
         const std::string text = e.what();
         CHECK(text ==
-              "amux: no lease after 65 ms; last trouble of the store: "
-              "amux: the store refuses (key 'k')");
+              "amux: no lease after 65 ms; last trouble of the store: the store refuses (key 'k')");
     }
 }
 

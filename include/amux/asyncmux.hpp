@@ -389,7 +389,7 @@ private:
             if (!body_.records()) [[likely]] { // of reentrancy it is not asked
                 if (auto* const e = body_.try_one(core::hash_of(keys.kept.look()), keys.kept, mode))
                     return guard{body_, *e, mode};
-                return not_now();
+                return not_now(keys);
             }
         }
         return attempt_at_all(keys, mode);
@@ -402,12 +402,14 @@ private:
             return guard{body_, mode};
         if (auto* const b = over == 0 ? nullptr : body_.try_recorded(keys, over, mode))
             return guard{body_, *b};
-        return not_now();
+        return not_now(keys);
     }
-    guard not_now() const
+    template <class Keys>
+    guard not_now(const Keys& keys) const
     {
         if (body_.closed())
-            throw lock_closed_error{detail::lock_message("the mux is closed", body_.name, {})};
+            throw lock_closed_error{
+                detail::lock_message("the mux is closed", body_.name, detail::key_text_of(keys))};
         return guard{};
     }
 

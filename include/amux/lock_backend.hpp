@@ -24,9 +24,9 @@ struct acquire_result {
     /// Whether it was granted.
     bool acquired = false;
     /// Of a grant, by a store that can count.
-    std::optional<fencing_token> fence;
+    std::optional<fencing_token> fence{};
     /// Of a refusal: how long the holder's lease lasts at most, if the store says so.
-    std::optional<std::chrono::milliseconds> holder_ttl;
+    std::optional<std::chrono::milliseconds> holder_ttl{};
 };
 
 /// The same of a store that cannot count.
@@ -34,19 +34,19 @@ struct unfenced_result {
     /// Whether it was granted.
     bool acquired = false;
     /// Of a refusal: how long the holder's lease lasts at most, if the store says so.
-    std::optional<std::chrono::milliseconds> holder_ttl;
+    std::optional<std::chrono::milliseconds> holder_ttl{};
 };
 
 /// What a backend knows of a lease.
 struct lease_info {
     /// Of its holder.
-    std::string token;
+    std::string token{};
     /// The number of its grant; none when the store does not count.
-    std::optional<fencing_token> fence;
+    std::optional<fencing_token> fence{};
     /// How long it lasts yet; none when the store does not say.
-    std::optional<std::chrono::milliseconds> remaining;
+    std::optional<std::chrono::milliseconds> remaining{};
     /// The text that its holder has given with it; empty when the store does not keep it.
-    std::string metadata;
+    std::string metadata{};
 };
 
 namespace detail {

@@ -113,6 +113,27 @@ TEST_CASE("asyncmux: every form throws on a closed mux, free or not", "[asyncmux
     CHECK(mux.tracked_keys() == (held ? 1u : 0u));
 }
 
+TEST_CASE("asyncmux: a try on a closed mux says which key it was for", "[asyncmux][close]")
+{
+    const bool records = GENERATE(false, true);
+    asyncmux<> mux{{.name = "books", .record_requests = records}};
+    mux.close();
+    const auto text = [](auto attempt) -> std::string {
+        try {
+            attempt();
+        } catch (const amux::lock_closed_error& e) {
+            return e.what();
+        }
+        return {};
+    };
+    const std::string of_one = "amux: the mux is closed (mux 'books', key 'k')";
+    CHECK(text([&] { (void)mux.try_lock("k"); }) == of_one);
+    CHECK(text([&] { (void)mux.try_lock_shared(std::string{"k"}); }) == of_one);
+    const std::string of_others = "amux: the mux is closed (mux 'books')";
+    CHECK(text([&] { (void)mux.try_lock(); }) == of_others);
+    CHECK(text([&] { (void)mux.try_lock_all("k", "l"); }) == of_others);
+}
+
 namespace {
 
 support::fire_and_forget closes(asyncmux<>& mux)

@@ -130,7 +130,42 @@ struct by_number {
     }
 };
 
+/// A key that is no string, but made of text and looked up by it.
+struct player {
+    std::string name;
+    explicit player(std::string_view n) : name{n} {}
+};
+
+struct by_name {
+    using is_transparent = void;
+    static std::string_view of(std::string_view n) noexcept { return n; }
+    static std::string_view of(const player& p) noexcept { return p.name; }
+    template <class T>
+    std::size_t operator()(const T& t) const noexcept
+    {
+        return std::hash<std::string_view>{}(of(t));
+    }
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const noexcept
+    {
+        return of(a) == of(b);
+    }
+};
+
 } // namespace
+
+TEST_CASE("asyncmux: a literal of any length looks a key up that is no string", "[asyncmux][keys]")
+{
+    asyncmux<player, amux::multi_threaded, by_name, by_name> mux;
+    request holder{mux.lock("short")};
+    CHECK(holder.guard().key()->name == "short");
+    CHECK_FALSE(mux.try_lock(player{"short"}));
+    request both{mux.lock_all("tall", "one of more than sixteen characters")};
+    CHECK(both.state() == "owns");
+    CHECK_FALSE(mux.try_lock_shared("tall"));
+    CHECK_FALSE(mux.try_lock("one of more than sixteen characters"));
+    CHECK(mux.tracked_keys() == 3);
+}
 
 TEST_CASE("asyncmux: a key may be looked up by something large, which is not copied",
           "[asyncmux][keys]")

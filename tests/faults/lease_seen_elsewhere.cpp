@@ -159,7 +159,7 @@ struct blunt_backend {
         T await_resume() { return std::move(value); }
     };
     std::function<amux::acquire_result()> granted = [] {
-        return amux::acquire_result{true, 1, std::nullopt};
+        return amux::acquire_result{.acquired = true, .fence = 1};
     };
     std::function<void()> called = [] {};
     int acquires = 0;
@@ -229,7 +229,7 @@ TEST_CASE("lease: a time that no holder can have left does not make a busy loop"
                               milliseconds{9'000'000'000'000}, milliseconds{0});
     amux::manual_event_loop loop;
     blunt_backend store;
-    store.granted = [&] { return amux::acquire_result{false, std::nullopt, odd}; };
+    store.granted = [&] { return amux::acquire_result{.holder_ttl = odd}; };
     amux::distributed_lock locks{store, loop, {.poll_interval = 100ms}};
     asked l{loop, locks.acquire("k", {.max_wait = 2s})};
     pass(loop, 3s);

@@ -184,3 +184,23 @@ TEST_CASE("wait: trouble that was the last answer stays one while the next quest
     CHECK(verdict(behind) == (answered ? "busy" : "trouble"));
     CHECK(verdict(wait) == "busy");
 }
+
+TEST_CASE("wait: an answer that comes too late for its call is told to the next",
+          "[lease][waiting]")
+{
+    lease_bench b;
+    b.store.always(operation::acquire, course::fails(amux::backend_error_kind::not_applied, 200ms));
+    auto first = b.ask(b.locks.acquire("k", {.max_wait = 150ms}));
+    b.pass();
+    b.pass(150ms);
+    CHECK(first.message() == "amux: no lease after 150 ms; the store has not answered (key 'k')");
+    auto second = b.ask(b.locks.acquire("k", {.max_wait = 150ms}));
+    b.pass();
+    b.pass(50ms); // what the first has asked is answered
+    b.pass(100ms);
+    CHECK(verdict(second) == "trouble");
+    CHECK(second.message() ==
+          "amux: no lease after 150 ms; last trouble of the store: the store "
+          "refuses (key 'k')");
+    b.pass(200ms);
+}

@@ -45,6 +45,17 @@ private:
     const std::string& key_;
 };
 
+/// What the store said of its trouble, which names the key.
+inline std::string what_of(const std::exception_ptr& trouble)
+{
+    try {
+        std::rethrow_exception(trouble);
+    } catch (const std::exception& e) {
+        const std::string text = e.what();
+        return text.starts_with("amux: ") ? text.substr(6) : text;
+    }
+}
+
 /// One call of `acquire` or `try_acquire`, on the loop.
 class acquisition {
 public:
@@ -126,9 +137,10 @@ private:
         std::string text = "no lease after " + std::to_string(waited().count()) + " ms";
         if (store.hangs(now))
             text += "; the store has not answered";
-        text = trouble_text_.empty()
-                   ? lock_message(text, {}, key_)
-                   : "amux: " + text + "; last trouble of the store: " + trouble_text_;
+        // What was answered to a call before, which had no more time, tells of this one too.
+        const std::exception_ptr& trouble = store.trouble() ? store.trouble() : last_trouble_;
+        text = trouble ? "amux: " + text + "; last trouble of the store: " + what_of(trouble)
+                       : lock_message(text, {}, key_);
         throw lock_wait_timeout_error{text, key_, waited(), store.in_trouble(now)};
     }
     void note(lock_event about, std::exception_ptr trouble);
@@ -143,7 +155,7 @@ private:
     std::string token_ = make_token();
     std::exception_ptr trouble_; // of the last attempt
     bool permanent_ = false;
-    std::string trouble_text_; // the last that there was; it names the key
+    std::exception_ptr last_trouble_; // that there was
     bool hangs_ = false; // the last attempt was not answered
     long process_ = process_id(); // whose token it is
     lock_core::request_ptr
@@ -159,11 +171,7 @@ inline void acquisition::note(lock_event about, std::exception_ptr trouble)
 {
     trouble_ = trouble;
     permanent_ = kind_of(trouble) == backend_error_kind::permanent;
-    try {
-        std::rethrow_exception(trouble);
-    } catch (const std::exception& e) {
-        trouble_text_ = e.what();
-    }
+    last_trouble_ = trouble;
     core_.tell_error(std::move(about), std::move(trouble));
 }
 
@@ -175,10 +183,11 @@ inline std::exception_ptr late_grant(const std::string& key)
 }
 
 /// Those who wait for the key learn that the store has answered.
-inline void tell_line(lock_core& core, const backend_request& r, bool trouble) noexcept
+inline void tell_line(lock_core& core, const backend_request& r,
+                      std::exception_ptr trouble) noexcept
 {
     if (lock_core::line* const l = core.find_line(r.key))
-        l->store.answers(r.started, core.now(), trouble);
+        l->store.answers(r.started, core.now(), std::move(trouble));
 }
 
 /// What comes of a request for a lease when nobody waits for its answer any more: whatever it obtains is given back.
@@ -197,7 +206,7 @@ struct orphan {
     static void answered(const backend_request& late, long process) noexcept
     {
         lock_core& core = late.core();
-        tell_line(core, late, late.error != nullptr);
+        tell_line(core, late, late.error);
         const bool granted = !late.error && late.yes;
         const bool unsure = late.error && kind_of(late.error) == backend_error_kind::indeterminate;
         if ((!granted && !unsure) || process != process_id())
@@ -236,7 +245,7 @@ inline task<std::optional<acquired_lock>> acquisition::ask_once(clock::time_poin
         throw_if_over();
     }
     auto held = take_answer(r);
-    tell_line(core_, *r, trouble_ != nullptr);
+    tell_line(core_, *r, trouble_);
     co_return std::move(held);
 }
 

@@ -3,6 +3,7 @@
 
 #include <amux/detail/stop_token.hpp>
 #include <amux/detail/entry.hpp>
+#include <amux/error.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -108,8 +109,8 @@ auto keep_key(Arg&& arg)
 {
     using plain = std::remove_cvref_t<Arg>;
     constexpr bool is_lvalue = std::is_lvalue_reference_v<Arg>;
-    constexpr bool is_small =
-        std::is_trivially_copyable_v<plain> && sizeof(plain) <= 2 * sizeof(void*);
+    constexpr bool is_small = std::is_trivially_copyable_v<plain> && !std::is_array_v<plain> &&
+                              sizeof(plain) <= 2 * sizeof(void*);
     if constexpr (std::same_as<plain, Key> && is_lvalue && !is_small) {
         return key_by_reference<Key>{std::addressof(arg)};
     } else if constexpr (key_like<Arg, Key, Hash, Equal>) {
@@ -137,6 +138,16 @@ struct one_key {
         f(kept.look());
     }
 };
+
+/// For a message: one key, if it is text or an integer.
+template <class Keys>
+std::string key_text_of(const Keys& keys)
+{
+    if constexpr (requires { Keys::is_one_key; })
+        return key_text(keys.kept.look());
+    else
+        return {};
+}
 
 /// Keys named one by one.
 template <class... Kept>

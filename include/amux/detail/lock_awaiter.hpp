@@ -274,7 +274,7 @@ private:
         if (request_.body->extra->holding.would_wait_for_itself(asking, request_.keys, held, same))
             [[unlikely]] {
             if (same.empty()) // what is held is the whole mux
-                same = key();
+                same = key_text_of(request_.keys);
             const std::string text =
                 lock_message("the lock is asked for by who holds it", request_.body->name, same);
             throw reentrant_lock_error{text, std::move(same), held, request_.mode};
@@ -296,16 +296,10 @@ private:
         }
     }
 
-    std::string key() const
-    {
-        if constexpr (is_one_key)
-            return key_text(request_.keys.kept.look());
-        else
-            return {};
-    }
     std::string message(std::string_view what) const
     {
-        return lock_message(what, waiter_ ? waiter_->name() : request_.body->name, key());
+        return lock_message(what, waiter_ ? waiter_->name() : request_.body->name,
+                            key_text_of(request_.keys));
     }
 
     request request_;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
+#include <utility>
 
 namespace amux::detail {
 
@@ -22,13 +24,13 @@ public:
         silent_since_ = silent_since_.value_or(now);
     }
 
-    /// The question that was sent then is answered, also when nobody waits for that any more.
-    void answers(clock::time_point sent, clock::time_point now, bool trouble) noexcept
+    /// The question that was sent then is answered, also when nobody waits for that any more; `trouble`: by an error.
+    void answers(clock::time_point sent, clock::time_point now, std::exception_ptr trouble) noexcept
     {
         if (sent < last_answered_)
             return; // a younger one has told what is newer
         last_answered_ = sent;
-        failed_ = trouble;
+        trouble_ = std::move(trouble);
         patience_ = (std::max)(clock::duration{std::chrono::milliseconds{500}}, 2 * (now - sent));
         // Behind one that was given up there is another in flight.
         if (silent_since_ && sent < last_sent_)
@@ -41,10 +43,12 @@ public:
     {
         return silent_since_ && now - *silent_since_ >= patience_;
     }
-    bool in_trouble(clock::time_point now) const noexcept { return failed_ || hangs(now); }
+    bool in_trouble(clock::time_point now) const noexcept { return trouble_ || hangs(now); }
+    /// Null when the last answer was none.
+    const std::exception_ptr& trouble() const noexcept { return trouble_; }
 
 private:
-    bool failed_ = false; // by the last answer
+    std::exception_ptr trouble_; // the last answer
     clock::duration patience_{}; // none before the first answer
     std::optional<clock::time_point> silent_since_; // asked then, and no answer since
     clock::time_point last_sent_{};
