@@ -128,6 +128,26 @@ TEST_CASE("redlock: an extend does not count what was put back when nobody belie
     CHECK(w.stores[0].holder(w.key) != "a");
 }
 
+TEST_CASE(
+    "redlock: a shorter extend that ends later takes nothing from what a later one has promised",
+    "[redlock][wipes]")
+{
+    redlock_world w;
+    w.grant("a");
+    w.stores[1].next(operation::extend, course::fails(backend_error_kind::not_applied));
+    w.stores[2].next(operation::extend, course::late(100ms));
+    auto shorter = w.extend("a", 300ms);
+    auto longer = w.extend("a", 10s);
+    w.pass(500ms);
+    CHECK(shorter.value());
+    CHECK(longer.value());
+    w.stores[0].drop(w.key);
+    auto e = w.extend("a", 10s);
+    w.pass(10ms);
+    CHECK(e.value());
+    CHECK(w.held_by("a") == 3); // it was believed, so it is put back
+}
+
 TEST_CASE("redlock: what is put back has the metadata that the nodes have", "[redlock][wipes]")
 {
     redlock_world w;

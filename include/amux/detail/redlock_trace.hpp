@@ -132,6 +132,8 @@ inline void redlock_trace::asked(const redlock_round& r) noexcept
     }
     known_ = true;
     over_ = (std::max)(over_, deadline_after(r.started, r.ttl));
+    if (r.op == operation::extend && believed_ != time_point{}) // it may be carried out from now on
+        believed_ = (std::min)(believed_, r.valid_until());
     if (r.op == operation::acquire) {
         for (at_node& at : nodes_)
             at.unwanted = false;
@@ -227,20 +229,17 @@ inline bool redlock_trace::is_late(const redlock_round& r, std::size_t node,
     return now >= believed_ && (r.renewal || at.came_late || at.acquiring != 0);
 }
 
-/// What was asked before the newest may be carried out before or after it, and what is in doubt may have been carried out:
-/// then the least counts.
+/// Only the newest promises anything: what was asked before may be carried out before or after it.
 inline void redlock_trace::decided(const redlock_round& r) noexcept
 {
     --undecided_;
     const bool yes = r.end == verdict::yes;
     if (r.op == operation::acquire && (!yes || !r.waiter))
         unwant(r.started);
-    else if (r.op == operation::acquire && is_newest(r))
-        believed_ = r.valid_until();
     else if (r.op == operation::extend && r.end == verdict::no)
         lose(r);
-    else if (r.op == operation::extend && believed_ != time_point{})
-        believed_ = yes && is_newest(r) ? r.valid_until() : (std::min)(believed_, r.valid_until());
+    else if (yes && is_newest(r) && (r.op == operation::acquire || believed_ != time_point{}))
+        believed_ = r.valid_until();
 }
 
 inline void redlock_trace::lose(const redlock_round& r) noexcept
