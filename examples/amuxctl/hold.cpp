@@ -291,7 +291,8 @@ private:
             say_.error("failed", "cannot execute " + r_.command[0] + ": " + std::strerror(trouble));
             return number(trouble == ENOENT ? exit_code::not_found : exit_code::cannot_execute);
         }
-        // Who called us would have met it too, and did, unless the command had the terminal for itself.
+        // Who called us would have met what was typed too, and did, unless the command had the terminal for itself. (One
+        // that somebody has sent looks the same.)
         if (was_in_front && (outcome_->signal == SIGINT || outcome_->signal == SIGQUIT))
             signals_.pass_to_ourselves(outcome_->signal, 0);
         else if (outcome_->signal != 0 && outcome_->signal == typed_)

@@ -224,13 +224,10 @@ private:
                 strike_group(SIGKILL);
             return running_in_group(group);
         });
-        strike_marked(SIGTERM);
-        strike_marked(SIGCONT);
-        until_none([this](bool kill) { return strike_marked(kill ? SIGKILL : 0); });
-    }
-    std::optional<std::vector<pid_t>> strike_marked(int signal) const
-    {
-        return running_with("AMUX_TOKENS", lease_->token(), signal);
+        marked_processes marked{"AMUX_TOKENS", lease_->token()};
+        marked.running(SIGTERM);
+        marked.running(SIGCONT);
+        until_none([&marked](bool kill) { return marked.running(kill ? SIGKILL : 0); });
     }
     /// `look(kill)` says whom it sees, or that it cannot look. Whom one look has overlooked because it came meanwhile, the next one sees: they
     /// are repeated until nothing has come meanwhile; on a machine where something always does, for a while.

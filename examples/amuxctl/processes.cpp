@@ -11,6 +11,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -60,9 +61,9 @@ bool read_all(int fd, std::string& text)
     return size == 0;
 }
 
-/// Empty when it is not there, or not for us: not by a stream, which throws when the process ends between the opening and
+/// None when it is not there, or not for us: not by a stream, which throws when the process ends between the opening and
 /// the reading. Throws: `std::system_error` when nothing can be opened at all.
-std::string text_of(const std::string& path)
+std::optional<std::string> text_if_readable(const std::string& path)
 {
     std::string text;
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -73,7 +74,12 @@ std::string text_of(const std::string& path)
     errno = error;
     if (!done && (error == EMFILE || error == ENFILE || error == ENOMEM))
         fail(path);
-    return text;
+    return done ? std::optional{text} : std::nullopt;
+}
+
+std::string text_of(const std::string& path)
+{
+    return text_if_readable(path).value_or("");
 }
 
 std::string text_of(pid_t id, const char* file)
@@ -87,14 +93,16 @@ std::optional<process> look_at(pid_t id)
     // The name, in parentheses, may have any characters in it.
     const auto name_end = stat.rfind(')');
     char state = 0;
+    unsigned flags = 0;
     int threads = 0;
     process p;
     p.id = id;
     if (name_end == std::string::npos ||
         std::sscanf(stat.c_str() + name_end + 1,
-                    " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d", &state,
-                    &p.parent, &p.group, &threads) != 4)
+                    " %c %d %d %*s %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %llu",
+                    &state, &p.parent, &p.group, &flags, &threads, &p.begun) != 6)
         return std::nullopt;
+    p.of_the_kernel = (flags & 0x00200000) != 0; // PF_KTHREAD
     // A first thread that has ended before the others is shown as a zombie too.
     p.ended = (state == 'Z' && threads <= 1) || state == 'X';
     return p;
@@ -277,21 +285,22 @@ std::optional<std::vector<pid_t>> running_in_group(pid_t group)
     return found;
 }
 
-std::optional<std::vector<pid_t>> running_with(std::string_view variable, std::string_view word,
-                                               int signal)
+marked_processes::marked_processes(const std::string& variable, std::string word)
+    : name_{'\0' + variable + '='}, word_{std::move(word)}
+{}
+
+std::optional<std::vector<pid_t>> marked_processes::running(int signal)
 {
     std::vector<pid_t> found;
-    const std::string name = '\0' + std::string{variable} + '=';
     try {
         for (const pid_t id : numbers_in("/proc")) {
-            const std::string all = '\0' + text_of(id, "environ");
-            const auto begin = all.find(name);
-            if (begin == all.npos || id == getpid())
+            const auto p = look_at(id);
+            if (!p || p->ended || p->of_the_kernel || id == getpid())
                 continue;
-            const std::string_view list{all.c_str() + begin + name.size()};
-            if (list.find(word) == list.npos)
+            const verdict v = judge(*p);
+            if (v == verdict::other)
                 continue;
-            if (signal != 0)
+            if (v == verdict::marked && signal != 0)
                 kill(id, signal);
             found.push_back(id);
         }
@@ -299,6 +308,29 @@ std::optional<std::vector<pid_t>> running_with(std::string_view variable, std::s
         return std::nullopt;
     }
     return found;
+}
+
+marked_processes::verdict marked_processes::judge(const process& p)
+{
+    const time_point now = amux::clock::now();
+    sight& s = seen_[p.id];
+    if (s.begun != p.begun)
+        s = {p.begun, false, {}};
+    if (s.marked)
+        return verdict::marked;
+    const auto environment = text_if_readable("/proc/" + std::to_string(p.id) + "/environ");
+    if (environment && environment->empty()) {
+        if (s.empty_since == time_point{})
+            s.empty_since = now;
+        return now < s.empty_since + 1s ? verdict::undecided : verdict::other;
+    }
+    s.empty_since = {};
+    const std::string all = '\0' + environment.value_or("");
+    const auto begin = all.find(name_);
+    if (begin == all.npos)
+        return verdict::other;
+    s.marked = std::string_view{all.c_str() + begin + name_.size()}.find(word_) != all.npos;
+    return s.marked ? verdict::marked : verdict::other;
 }
 
 std::optional<unsigned long long> begun_so_far()

@@ -5,10 +5,10 @@
 #include "ending.hpp"
 #include "wake.hpp"
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -20,6 +20,8 @@ struct process {
     pid_t parent = 0;
     pid_t group = 0;
     bool ended = false; // a zombie: nothing of it runs any more
+    bool of_the_kernel = false;
+    unsigned long long begun = 0; // when, in ticks since the machine was started
 };
 
 /// Throws: `std::runtime_error` when /proc is missing, or shows the numbers of another PID namespace.
@@ -72,11 +74,31 @@ private:
 /// What runs in a group; none when that cannot be told.
 std::optional<std::vector<pid_t>> running_in_group(pid_t group);
 
-/// What runs with `word` in the list `variable` (NAME=WORD WORD...) of the environment with which it was started, as far as
-/// that may be read; none when we may not look. Each gets `signal` as soon as it is found, unless that is 0. It may take
-/// long: the kernel lets who asks for an environment wait for its process.
-std::optional<std::vector<pid_t>> running_with(std::string_view variable, std::string_view word,
-                                               int signal);
+/// What has `word` in the list `variable` (NAME=WORD WORD...) of its environment, as far as that may be read.
+class marked_processes {
+public:
+    marked_processes(const std::string& variable, std::string word);
+
+    /// What runs of them; none when we may not look. Each gets `signal` as soon as it is found, unless that is 0. It may take
+    /// long: the kernel lets who asks for an environment wait for its process.
+    ///
+    /// Whoever was found once is one of them for good. And a process that begins another program is without an environment
+    /// for a moment: so who has none counts, but gets no signal, until it was like that for a second.
+    std::optional<std::vector<pid_t>> running(int signal);
+
+private:
+    enum class verdict { other, marked, undecided };
+    verdict judge(const process& p);
+
+    struct sight {
+        unsigned long long begun = 0; // tells who has the same number later
+        bool marked = false;
+        time_point empty_since{};
+    };
+    std::string name_; // with what stands before and behind it
+    std::string word_;
+    std::map<pid_t, sight> seen_;
+};
 
 /// How many processes and threads this machine has begun, if that can be read. When the number is the same before and after
 /// a look at /proc, that look has overlooked nobody.

@@ -230,6 +230,19 @@ class Escape(harness.Case):
         self.wait_until_free("k")
         self.assert_all_have_ended()
 
+    def test_what_begins_programs_without_end_is_found_when_amuxctl_was_killed(self):
+        again = self.folder / "again"
+        again.write_text(f"exec sh {again}\n")
+        for _ in range(2):
+            self.make_pipe()
+            p = self.hold("--kill-after", "2s", "k", "--", "sh", "-c", 'setsid "$@" & read line', "-", *self.python(
+                "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write({ready}, b'x'); "
+                "os.execvp('sh', ['sh', '{again}'])", again=again))
+            self.wait_until_begun()
+            p.kill()
+            self.wait_until_free("k")
+            self.assert_all_have_ended()
+
     def test_as_process_1_amuxctl_ends_what_has_left_the_group(self):
         alone = ("unshare", "--pid", "--fork", "--mount-proc")
         if not can(*alone, "true"):

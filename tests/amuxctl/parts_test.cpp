@@ -134,7 +134,7 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
          trouble == 0 && std::chrono::steady_clock::now() < end;) {
         try {
             amuxctl::all_processes();
-            amuxctl::running_with("AMUX_TOKENS", "none", 0);
+            amuxctl::marked_processes{"AMUX_TOKENS", "none"}.running(0);
             amuxctl::descendants{breeder, {}}.none();
         } catch (...) {
             ++trouble;
