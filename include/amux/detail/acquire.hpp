@@ -45,17 +45,6 @@ private:
     const std::string& key_;
 };
 
-/// What the store said of its trouble, which names the key.
-inline std::string what_of(const std::exception_ptr& trouble)
-{
-    try {
-        std::rethrow_exception(trouble);
-    } catch (const std::exception& e) {
-        const std::string text = e.what();
-        return text.starts_with("amux: ") ? text.substr(6) : text;
-    }
-}
-
 /// One call of `acquire` or `try_acquire`, on the loop.
 class acquisition {
 public:

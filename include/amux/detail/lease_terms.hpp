@@ -44,4 +44,15 @@ inline backend_error_kind kind_of(const std::exception_ptr& trouble) noexcept
     }
 }
 
+/// What it says, to be a part of another message.
+inline std::string what_of(const std::exception_ptr& trouble)
+{
+    try {
+        std::rethrow_exception(trouble);
+    } catch (const std::exception& e) {
+        const std::string text = e.what();
+        return text.starts_with("amux: ") ? text.substr(6) : text;
+    }
+}
+
 } // namespace amux::detail

@@ -136,13 +136,7 @@ inline void redlock_round::throw_trouble() const
         }
         if (a.is(backend_error_kind::permanent))
             ++permanent;
-        try {
-            std::rethrow_exception(a.trouble);
-        } catch (const std::exception& e) {
-            constexpr std::string_view prefix = "amux: ";
-            const std::string_view what = e.what();
-            text += what.starts_with(prefix) ? what.substr(prefix.size()) : what;
-        }
+        text += what_of(a.trouble);
     }
     backend_error_kind kind = backend_error_kind::indeterminate;
     if (permanent >= majority_of(answers.size()))
