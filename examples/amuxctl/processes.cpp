@@ -82,14 +82,14 @@ std::string text_of(const std::string& path)
     return text_if_readable(path).value_or("");
 }
 
-std::string text_of(pid_t id, const char* file)
+std::string path_of(pid_t id, const char* file)
 {
-    return text_of("/proc/" + std::to_string(id) + "/" + file);
+    return "/proc/" + std::to_string(id) + "/" + file;
 }
 
 std::optional<process> look_at(pid_t id)
 {
-    const std::string stat = text_of(id, "stat");
+    const std::string stat = text_of(path_of(id, "stat"));
     // The name, in parentheses, may have any characters in it.
     const auto name_end = stat.rfind(')');
     char state = 0;
@@ -318,7 +318,7 @@ marked_processes::verdict marked_processes::judge(const process& p)
         s = {p.begun, false, {}};
     if (s.marked)
         return verdict::marked;
-    const auto environment = text_if_readable("/proc/" + std::to_string(p.id) + "/environ");
+    const auto environment = text_if_readable(path_of(p.id, "environ"));
     if (environment && environment->empty()) {
         if (s.empty_since == time_point{})
             s.empty_since = now;

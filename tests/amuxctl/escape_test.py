@@ -243,6 +243,18 @@ class Escape(harness.Case):
             self.wait_until_free("k")
             self.assert_all_have_ended()
 
+    def test_what_throws_its_environment_out_when_it_is_told_to_end_is_ended(self):
+        stays = self.folder / "stays"
+        stays.write_text("trap '' TERM\nwhile :; do sleep 0.05; done\n")
+        leaves = self.folder / "leaves"
+        leaves.write_text(f"trap 'exec env -i PATH=\"$PATH\" sh {stays}' TERM\necho x | tr -d '\\n' >&{self.writing}\n"
+                          "while :; do sleep 0.05; done\n")
+        p = self.hold("--kill-after", "1s", "k", "--", "sh", "-c", f"setsid sh {leaves} & read line")
+        self.wait_until_begun()
+        p.kill()
+        self.wait_until_free("k")
+        self.assert_all_have_ended()
+
     def test_as_process_1_amuxctl_ends_what_has_left_the_group(self):
         alone = ("unshare", "--pid", "--fork", "--mount-proc")
         if not can(*alone, "true"):
