@@ -59,6 +59,18 @@ if os.fork():
 signal.pause()
 """
 
+# It starts no process: what has no environment from its birth is nobody's.
+CHANGELING = """
+import os, signal
+def change(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.execve("{python}", ["{python}", "-ISc", "import signal; signal.pause()"], {{}})
+signal.signal(signal.SIGTERM, change)
+os.write({ready}, b"x")
+while True:
+    signal.pause()
+"""
+
 # One that other users may use too: ours may be in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
 
@@ -244,12 +256,8 @@ class Escape(harness.Case):
             self.assert_all_have_ended()
 
     def test_what_throws_its_environment_out_when_it_is_told_to_end_is_ended(self):
-        stays = self.folder / "stays"
-        stays.write_text("trap '' TERM\nwhile :; do sleep 0.05; done\n")
-        leaves = self.folder / "leaves"
-        leaves.write_text(f"trap 'exec env -i PATH=\"$PATH\" sh {stays}' TERM\necho x | tr -d '\\n' >&{self.writing}\n"
-                          "while :; do sleep 0.05; done\n")
-        p = self.hold("--kill-after", "1s", "k", "--", "sh", "-c", f"setsid sh {leaves} & read line")
+        p = self.hold("--kill-after", "1s", "k", "--", "sh", "-c", 'setsid "$@" & read line', "-",
+                      *self.python(CHANGELING, python=PYTHON))
         self.wait_until_begun()
         p.kill()
         self.wait_until_free("k")
