@@ -49,6 +49,8 @@ private:
     int fd_ = -1;
 };
 
+inline constexpr int backlog = 512; // of connections that nobody has accepted
+
 inline sockaddr_in loopback_address(int port)
 {
     sockaddr_in address{};
@@ -58,25 +60,35 @@ inline sockaddr_in loopback_address(int port)
     return address;
 }
 
-/// Listens; without a port it takes a free one, below those that the kernel hands out by itself.
+/// Listens on a free port, one below those that the kernel hands out by itself.
 inline descriptor listen_on_loopback(int& port)
 {
     std::random_device seed;
     std::uniform_int_distribution<int> any_port{20'000, 32'000};
-    const bool given = port != 0;
     for (int attempt = 0; attempt < 100; ++attempt) {
-        if (!given)
-            port = any_port(seed);
+        port = any_port(seed);
         descriptor listener{socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
         const int on = 1;
         setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         const sockaddr_in address = loopback_address(port);
         if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
                 0 &&
-            listen(listener.get(), 512) == 0)
+            listen(listener.get(), backlog) == 0)
             return listener;
     }
     throw std::runtime_error("no port to listen on");
+}
+
+/// Refuses connections, those that nobody has accepted too, and listens on the same port again.
+///
+/// The socket stays: one that is closed still listens in a child between its fork and its exec, and then the port
+/// cannot be had again.
+inline void refuse_at(const descriptor& listener, bool refuse)
+{
+    const int failed =
+        refuse ? shutdown(listener.get(), SHUT_RD) : listen(listener.get(), backlog);
+    if (failed != 0)
+        throw std::runtime_error(refuse ? "a port does not close" : "a port does not open again");
 }
 
 inline descriptor accept_from(const descriptor& listener)

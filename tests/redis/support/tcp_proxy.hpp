@@ -171,6 +171,7 @@ private:
     void run()
     {
         int resets = 0;
+        bool refuses = false;
         for (;;) {
             std::unique_lock hold{mutex_};
             const controls now = controls_;
@@ -182,10 +183,8 @@ private:
                     p.broken = true;
             }
             remove_ended();
-            if (now.refuse)
-                listener_.close();
-            else if (!listener_)
-                listener_ = listen_on_loopback(port_);
+            if (std::exchange(refuses, now.refuse) != now.refuse)
+                refuse_at(listener_, now.refuse);
 
             hold.lock();
             heard_ = heard;
@@ -196,7 +195,7 @@ private:
 
             wait(now);
             wake_.clear();
-            while (listener_ && accept_one()) {
+            while (!now.refuse && accept_one()) {
             }
             for (pair& p : pairs_) {
                 move(p, to_server, now);
@@ -222,7 +221,7 @@ private:
     void wait(const controls& now)
     {
         std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
-        if (listener_)
+        if (!now.refuse)
             fds.push_back({listener_.get(), POLLIN, 0});
         auto due = time_point::max();
         for (pair& p : pairs_) {
