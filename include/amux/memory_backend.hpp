@@ -6,6 +6,7 @@
 #include <amux/detail/intrusive_list.hpp>
 #include <amux/detail/home_of.hpp>
 #include <amux/detail/resume_queue.hpp>
+#include <amux/detail/suspension.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/scheduler.hpp>
 
@@ -79,11 +80,11 @@ struct memory_backend::ready {
 };
 
 /// What `wait_for_release` gives to `co_await`: in the frame of who waits, under the store's lock while it is in a list.
-class memory_backend::release_awaiter : scheduler::node {
+class memory_backend::release_awaiter : detail::suspension {
 public:
     /// For `memory_backend`.
     release_awaiter(store& s, std::string_view key, std::stop_token stop)
-        : node{&resume}, store_{s}, key_{key}, stop_{std::move(stop)}
+        : store_{s}, key_{key}, stop_{std::move(stop)}
     {}
     release_awaiter(const release_awaiter&) = delete;
     release_awaiter& operator=(const release_awaiter&) = delete;
@@ -94,15 +95,10 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> handle)
     {
-        where_ = detail::home_of(handle);
-        return suspend(handle);
+        return suspend(handle, detail::home_of(handle));
     }
 
-    void await_resume() noexcept
-    {
-        on_stop_.reset();
-        queued_ = false;
-    }
+    void await_resume() noexcept { on_stop_.reset(); }
 
 private:
     friend store;
@@ -111,37 +107,20 @@ private:
         void operator()() const noexcept;
     };
 
-    static void resume(scheduler::node& n) noexcept
-    {
-        static_cast<release_awaiter&>(n).handle_.resume();
-    }
-
     // Out of line: inside a coroutine, clang before 19 may keep values in the frame that is given away here.
-    [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle)
+    [[gnu::noinline]] bool suspend(std::coroutine_handle<> handle, scheduler* home)
     {
-        handle_ = handle;
+        suspended(handle, home);
         return enlist();
     }
     bool enlist();
 
-    void queue_resumption() noexcept
-    {
-        queued_ = true;
-        if (where_)
-            where_->post(*this);
-        else
-            detail::resume_queue::push(*this);
-    }
-
     store& store_;
     const std::string key_;
     const std::stop_token stop_;
-    std::coroutine_handle<> handle_;
-    scheduler* where_ = nullptr;
     release_awaiter* before_ = nullptr;
     release_awaiter* behind_ = nullptr;
     bool listed_ = false; // the store knows it
-    bool queued_ = false; // it is to be resumed
     std::optional<std::stop_callback<on_stop>> on_stop_;
 };
 
@@ -317,7 +296,7 @@ inline void memory_backend::store::wake(std::string_view key) noexcept
         return;
     while (release_awaiter* w = found->second.pop_front()) {
         w->listed_ = false;
-        w->queue_resumption();
+        w->finish();
     }
     waiters_.erase(found);
 }
@@ -342,7 +321,7 @@ inline void memory_backend::release_awaiter::on_stop::operator()() const noexcep
         if (!self->listed_)
             return;
         self->store_.forget(*self);
-        self->queue_resumption();
+        self->finish();
     }
     detail::resume_queue::drain();
 }
@@ -364,12 +343,7 @@ inline memory_backend::release_awaiter::~release_awaiter()
         if (listed_)
             store_.forget(*this);
     }
-    if (!queued_)
-        return;
-    if (where_)
-        where_->cancel(*this);
-    else
-        detail::resume_queue::remove(*this);
+    withdraw();
 }
 
 inline memory_backend::memory_backend() : store_{new store{nullptr}} {}

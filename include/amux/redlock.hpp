@@ -6,8 +6,8 @@
 #include <amux/detail/home_of.hpp>
 #include <amux/detail/redlock_core.hpp>
 #include <amux/detail/redlock_round.hpp>
-#include <amux/detail/redlock_suspension.hpp>
 #include <amux/detail/redlock_vote.hpp>
+#include <amux/detail/suspension.hpp>
 #include <amux/error.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/scheduler.hpp>
@@ -135,7 +135,7 @@ private:
 
 /// An operation of a `redlock` that is awaited: `T` is what it gives.
 template <class T>
-class redlock_call final : redlock_suspension {
+class redlock_call final : suspension {
     using operation = redlock_round::operation;
 
 public:

@@ -21,8 +21,9 @@ namespace amux::detail {
 
 /// What a coroutine awaits of a Redis backend: the part that does not depend on what is asked.
 ///
-/// It keeps the backend's state alive, so it may outlive the backend.
-class redis_awaiter : protected redis_suspension {
+/// It keeps the backend's state alive, so it may outlive the backend. Without a place of its own the coroutine goes on on the
+/// I/O thread.
+class redis_awaiter : protected suspension {
 public:
     bool await_ready() const noexcept { return false; }
 
@@ -61,7 +62,7 @@ protected:
             return;
         const std::lock_guard lock{io_->shared().mutex};
         take_out(*io_);
-        withdraw(io_->shared());
+        withdraw(io_->shared().finished);
     }
 
     [[noreturn]] static void fail(const redis_trouble& why, std::string_view key)
@@ -138,7 +139,7 @@ private:
         return nullptr;
     }
 
-    void answered() noexcept override { finish(shared()); }
+    void answered() noexcept override { finish(shared().finished); }
 
     T result()
     {
@@ -224,7 +225,7 @@ private:
         shared().waker->wake();
     }
 
-    void woken() noexcept override { finish(shared()); }
+    void woken() noexcept override { finish(shared().finished); }
 
     const std::stop_token stop_;
     std::optional<std::stop_callback<on_stop>> on_stop_;

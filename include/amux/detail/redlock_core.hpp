@@ -7,9 +7,9 @@
 #include <amux/detail/redlock_agenda.hpp>
 #include <amux/detail/redlock_crowds.hpp>
 #include <amux/detail/redlock_round.hpp>
-#include <amux/detail/redlock_suspension.hpp>
 #include <amux/detail/redlock_traces.hpp>
 #include <amux/detail/resume_queue.hpp>
+#include <amux/detail/suspension.hpp>
 #include <amux/error.hpp>
 #include <amux/scheduler.hpp>
 
@@ -47,13 +47,13 @@ public:
     /// Once it is shared, and before anything is asked.
     void start() { alarm_ = alarm{std::static_pointer_cast<redlock_core>(shared_from_this())}; }
     /// Asks every node. Returns: whether `waiter` waits now; it may be gone by then.
-    bool begin(const round_ptr& r, redlock_suspension& waiter);
+    bool begin(const round_ptr& r, suspension& waiter);
     /// A node has answered, in time or late. Any thread; once for each question.
     void answered(const round_ptr& r, std::size_t node, node_answer a) noexcept;
     /// Ends a wait.
     void stop(const round_ptr& r) noexcept;
     /// Nobody wants the answer: the waiter's frame goes.
-    void abandon(const round_ptr& r, redlock_suspension& waiter) noexcept;
+    void abandon(const round_ptr& r, suspension& waiter) noexcept;
 
     /// The `redlock` is gone: no more limits, nothing more is tried again.
     void shut_down() noexcept;
@@ -135,7 +135,7 @@ private:
     std::unique_lock<std::mutex> lock_;
 };
 
-inline bool redlock_core::begin(const round_ptr& r, redlock_suspension& waiter)
+inline bool redlock_core::begin(const round_ptr& r, suspension& waiter)
 {
     {
         const turn asking{*this};
@@ -227,7 +227,7 @@ inline bool redlock_core::holds_back(const round_ptr& r) noexcept
 
 inline void redlock_core::wake(redlock_round& r) noexcept
 {
-    redlock_suspension* const w = std::exchange(r.waiter, nullptr);
+    suspension* const w = std::exchange(r.waiter, nullptr);
     if (!w)
         return;
     w->finish();
@@ -275,7 +275,7 @@ inline void redlock_core::stop(const round_ptr& r) noexcept
     }
 }
 
-inline void redlock_core::abandon(const round_ptr& r, redlock_suspension& waiter) noexcept
+inline void redlock_core::abandon(const round_ptr& r, suspension& waiter) noexcept
 {
     const turn leaving{*this};
     waiter.withdraw();

@@ -20,8 +20,8 @@
 
 namespace amux::detail {
 
-class redlock_suspension;
 class redlock_trace;
+class suspension;
 
 /// One question to all nodes, or to one of them: a release that is tried again, or the `acquire` of a renewal.
 ///
@@ -62,7 +62,7 @@ struct redlock_round {
     clock::time_point tells_at{}; // a `wait` that was told: when it says so
     bool late = false; // granted by a majority, but too late
     verdict end = verdict::open;
-    redlock_suspension* waiter = nullptr;
+    suspension* waiter = nullptr;
     std::shared_ptr<redlock_trace> trace; // of `acquire`, `extend` and `release`
     redlock_agenda<redlock_round>::place due;
 
