@@ -5,6 +5,7 @@
 #include <amux/acquired_lock.hpp>
 #include <amux/detail/awaitable.hpp>
 #include <amux/detail/backend_driver.hpp>
+#include <amux/detail/lease_terms.hpp>
 #include <amux/detail/lock_calls.hpp>
 #include <amux/lock_backend.hpp>
 #include <amux/lock_hooks.hpp>
@@ -14,6 +15,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,17 +91,8 @@ private:
             }
         } catch (const backend_error& e) {
             r->reply.error = named(e, r->key);
-        } catch (const std::exception& e) {
-            r->reply.error = error_of([&] {
-                return backend_error{
-                    backend_error_kind::indeterminate,
-                    lock_message(std::string{"the backend threw: "} + e.what(), {}, r->key)};
-            });
         } catch (...) {
-            r->reply.error = error_of([&] {
-                return backend_error{backend_error_kind::indeterminate,
-                                     lock_message("the backend threw something", {}, r->key)};
-            });
+            r->reply.error = odd_error("the backend", r->key);
         }
         r->complete();
         backend_burial<backend_core>::bury(std::move(core), std::move(r));
@@ -112,10 +105,8 @@ private:
             const std::string_view what = e.what();
             if (what.find(in_quotes(key)) != std::string_view::npos)
                 throw;
-            constexpr std::string_view prefix = "amux: ";
-            return backend_error{
-                e.kind(),
-                lock_message(what.substr(what.starts_with(prefix) ? prefix.size() : 0), {}, key)};
+            return backend_error{e.kind(),
+                                 lock_message(what_of(std::current_exception()), {}, key)};
         });
     }
 

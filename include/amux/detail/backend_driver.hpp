@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <amux/error.hpp>
+
 #include <coroutine>
 #include <exception>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 
 namespace amux::detail {
@@ -29,6 +33,22 @@ std::exception_ptr error_of(Make make) noexcept
     } catch (...) {
         return std::current_exception();
     }
+}
+
+/// What is being handled, thrown by `who` though it is no `backend_error`, as one: nobody knows what was done.
+inline std::exception_ptr odd_error(std::string_view who, std::string_view key) noexcept
+{
+    return error_of([&] {
+        std::string what{who};
+        try {
+            throw;
+        } catch (const std::exception& e) {
+            what.append(" threw: ").append(e.what());
+        } catch (...) {
+            what += " threw something";
+        }
+        return backend_error{backend_error_kind::indeterminate, lock_message(what, {}, key)};
+    });
 }
 
 /// Lets go of what such a coroutine has kept. Whoever drops an owner of backends last in here may be on the thread of one of

@@ -83,15 +83,8 @@ private:
             }
         } catch (const backend_error&) {
             a.trouble = std::current_exception();
-        } catch (const std::exception& e) {
-            a.trouble = error_of([&] {
-                return backend_error{backend_error_kind::indeterminate,
-                                     std::string{"the node threw: "} + e.what()};
-            });
         } catch (...) {
-            a.trouble = error_of([] {
-                return backend_error{backend_error_kind::indeterminate, "the node threw something"};
-            });
+            a.trouble = odd_error("the node", {});
         }
         if (a.trouble)
             a.vote = node_vote::trouble;
