@@ -45,12 +45,17 @@ std::vector<std::string> acl_line(std::string_view left_out = {})
 
 amux::redis_options as_user(const support::redis_server& server)
 {
-    return {.port = server.port(), .username = "amux", .password = "PASSWORD", .database = 1};
+    return {.port = server.port(),
+            .username = "amux",
+            .password = "PASSWORD",
+            .database = 1,
+            .connect_timeout = 20s,
+            .command_timeout = 20s};
 }
 
 amux::redis_options as_anybody(const support::redis_server& server)
 {
-    return {.port = server.port(), .database = 1};
+    return {.port = server.port(), .database = 1, .connect_timeout = 20s, .command_timeout = 20s};
 }
 
 enum class request { take, take_again, take_held, extend, look, release };

@@ -114,6 +114,9 @@ TEST_CASE("tcp_proxy: it loses and repeats whole messages", "[redis][instruments
         proxy.lose(tcp_proxy::to_client, 1);
         client.patience(50);
         CHECK(client.ask("INCR n") == "nothing");
+        while (proxy.messages(tcp_proxy::to_client) == 0)
+            std::this_thread::sleep_for(1ms);
+        CHECK(client.next() == "nothing");
         CHECK(server.cli("GET", "n").text == "1");
     }
     SECTION("a command lost")
@@ -121,6 +124,9 @@ TEST_CASE("tcp_proxy: it loses and repeats whole messages", "[redis][instruments
         proxy.lose(tcp_proxy::to_server, 1);
         client.patience(50);
         CHECK(client.ask("INCR n") == "nothing");
+        while (proxy.messages(tcp_proxy::to_server) == 0)
+            std::this_thread::sleep_for(1ms);
+        CHECK(client.next() == "nothing");
         CHECK(server.cli("GET", "n").is_nil());
     }
     SECTION("a command twice")

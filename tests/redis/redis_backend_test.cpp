@@ -2,9 +2,9 @@
 // Without this file the Redis backend could break the law of backends, and locks over it, on a server that is well.
 #include <amux/redis_backend.hpp>
 
-#include <amux/testing/conformance.hpp>
-
+#include <redis/support/asked_here.hpp>
 #include <redis/support/every_operation.hpp>
+#include <redis/support/law.hpp>
 #include <redis/support/redis_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,12 +17,8 @@ static_assert(amux::inspecting_backend<amux::redis_backend>);
 TEST_CASE("redis_backend: it keeps the law of backends", "[redis]")
 {
     support::redis_server server;
-    amux::redis_backend backend{amux::redis_options{.port = server.port()}};
-    for (const auto& r :
-         amux::testing::run_conformance(backend, amux::testing::in_real_time("run "))) {
-        INFO(r.name << ": " << r.message);
-        CHECK(r.ok);
-    }
+    amux::redis_backend backend{support::at(server)};
+    support::check_law(backend);
 }
 
 TEST_CASE("redis_backend: every operation goes over a Unix socket, given as a URL", "[redis]")

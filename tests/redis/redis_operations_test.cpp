@@ -30,6 +30,7 @@ using amux::backend_error_kind;
 using amux::redis_backend;
 using support::at;
 using support::contains;
+using support::in_the_end;
 using support::redis_server;
 using support::run;
 using support::soon;
@@ -172,8 +173,10 @@ TEST_CASE("redis_backend: without a server an operation ends in its time, and sa
     redis_backend backend{at(server, 300ms)};
     server.kill9();
     const auto start = amux::clock::now();
-    const auto e = trouble_of([&] { return backend.acquire("k", "t", 1s); });
+    auto e = trouble_of([&] { return backend.acquire("k", "t", 1s); });
     CHECK(amux::clock::now() - start >= 300ms);
+    for (int n = 0; n != 50 && e && contains(e->what(), "in time"); ++n) // to connect was not tried
+        e = trouble_of([&] { return backend.acquire("k", "t", 1s); });
     REQUIRE(e);
     CHECK(e->kind() == backend_error_kind::not_applied);
     CHECK(contains(e->what(), "connect to 127.0.0.1:" + std::to_string(server.port())));
@@ -204,7 +207,7 @@ TEST_CASE("redis_backend: an acquire that was given up is not carried out later"
 {
     redis_server server;
     redis_backend backend{at(server, 200ms)};
-    REQUIRE(take(backend, "other"));
+    REQUIRE(in_the_end([&] { return take(backend, "other"); }));
     server.pause();
     const auto e = trouble_of([&] { return backend.acquire("k", "t", 60s); });
     REQUIRE(e);
@@ -214,7 +217,7 @@ TEST_CASE("redis_backend: an acquire that was given up is not carried out later"
     CHECK(server.cli("EXISTS", "{amux}:lock:other").number == 1);
     std::this_thread::sleep_for(50ms); // for what the server may have in its buffers
     CHECK(server.cli("EXISTS", "{amux}:lock:k").number == 0);
-    CHECK(take(backend, "k", "another"));
+    CHECK(in_the_end([&] { return take(backend, "k", "another"); }));
 }
 
 TEST_CASE("redis_backend: a coroutine that waits for an answer may be destroyed", "[redis]")

@@ -19,9 +19,9 @@ using amux::detail::redis_socket;
 TEST_CASE("redis_socket: writing to a server that has gone is an error, not a signal", "[redis]")
 {
     const bool by_reset = GENERATE(false, true);
-    int port = 0;
+    support::reserved_port port;
     const support::descriptor listener = support::listen_on_loopback(port);
-    const sockaddr_in address = support::loopback_address(port);
+    const sockaddr_in address = support::loopback_address(port.number());
     redis_socket s;
     REQUIRE(s.connect(redis_address{reinterpret_cast<const sockaddr*>(&address), sizeof address}) ==
             0);

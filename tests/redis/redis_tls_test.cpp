@@ -64,27 +64,28 @@ struct certificates {
 /// A server that speaks TLS on `port`, and wants a certificate from its clients, too.
 struct tls_server {
     certificates files;
-    int port = 0;
+    support::reserved_port port;
     std::unique_ptr<support::redis_server> server;
 
     tls_server()
     {
         support::listen_on_loopback(port); // is free, and closed again
         server = std::make_unique<support::redis_server>(std::vector<std::string>{
-            "--tls-port", std::to_string(port), "--tls-cert-file", files.path("server.crt"),
-            "--tls-key-file", files.path("server.key"), "--tls-ca-cert-file",
-            files.path("ca.crt")});
+            "--tls-port", std::to_string(port.number()), "--tls-cert-file",
+            files.path("server.crt"), "--tls-key-file", files.path("server.key"),
+            "--tls-ca-cert-file", files.path("ca.crt")});
     }
 
     amux::redis_options options(const std::string& ca, const std::string& certificate,
-                                const std::string& key) const
+                                const std::string& key, std::chrono::milliseconds limit = 20s) const
     {
-        return {.port = port,
+        return {.port = port.number(),
                 .tls = {.enabled = true,
                         .ca_file = ca,
                         .certificate_file = certificate,
                         .key_file = key},
-                .command_timeout = 500ms};
+                .connect_timeout = 20s,
+                .command_timeout = limit};
     }
 };
 
@@ -120,7 +121,7 @@ TEST_CASE("redis TLS: a server that nobody known vouches for is refused, for goo
     auto kind = amux::backend_error_kind::not_applied;
     const std::string text = trouble_of(backend, kind);
     CHECK(contains(text, "certificate"));
-    CHECK(contains(text, "127.0.0.1:" + std::to_string(s.port)));
+    CHECK(contains(text, "127.0.0.1:" + std::to_string(s.port.number())));
     CHECK(kind == amux::backend_error_kind::permanent);
 }
 
@@ -149,16 +150,17 @@ TEST_CASE("redis TLS: a server that wants a certificate, and one without TLS, ar
     const tls_server s;
     const std::string ca = s.files.path("ca.crt");
     auto kind = amux::backend_error_kind::not_applied;
-    amux::redis_backend without{s.options(ca, "", "")};
-    CHECK(contains(trouble_of(without, kind), "127.0.0.1:" + std::to_string(s.port)));
-    auto plain = s.options(ca, "", "");
+    const std::string where = "127.0.0.1:" + std::to_string(s.port.number());
+    amux::redis_backend without{s.options(ca, "", "", 500ms)};
+    CHECK(contains(trouble_of(without, kind), where));
+    auto plain = s.options(ca, "", "", 500ms);
     plain.port = s.server->port();
     amux::redis_backend to_plain{plain};
     CHECK(contains(trouble_of(to_plain, kind), "127.0.0.1:" + std::to_string(plain.port)));
-    auto no_tls = s.options(ca, "", "");
+    auto no_tls = s.options(ca, "", "", 500ms);
     no_tls.tls = {};
     amux::redis_backend from_plain{no_tls};
-    CHECK(contains(trouble_of(from_plain, kind), "127.0.0.1:" + std::to_string(s.port)));
+    CHECK(contains(trouble_of(from_plain, kind), where));
 }
 
 TEST_CASE("redis TLS: files that cannot be read are refused at once", "[redis][tls]")

@@ -75,8 +75,8 @@ TEST_CASE("redis wait: it ends when the time of the holder is over", "[redis]")
 {
     redis_server server;
     redis_backend backend{at(server)};
-    REQUIRE(take_for(backend, "0", 300ms));
     const auto start = amux::clock::now();
+    REQUIRE(take_for(backend, "0", 300ms));
     waits w{backend, 1};
     CHECK(w.have_ended(1));
     CHECK(amux::clock::now() - start >= 250ms);

@@ -402,15 +402,17 @@ TEST_CASE("lease: its observers may be asked while it is renewed, and ends", "[s
 TEST_CASE("lease: with a loop of its own it is renewed while its holder computes",
           "[stress][lease]")
 {
-    constexpr auto ttl = 1s;
+    std::atomic<int> renewed{0};
     amux::memory_backend store;
     amux::loop_thread thread;
-    amux::distributed_lock locks{store, thread.loop()};
-    const auto compute = [](amux::clock::duration d) {
-        for (const auto end = amux::clock::now() + d; amux::clock::now() < end;) {
-        }
-    };
-    const acquired_lock l = sync_wait(locks.acquire("k", {.ttl = ttl, .renew = true}));
-    compute(2 * ttl);
+    amux::lock_hooks hooks;
+    hooks.on_renew = [&](const amux::lock_event&) { ++renewed; };
+    amux::distributed_lock locks{store, thread.loop(), {}, hooks};
+    const acquired_lock l =
+        sync_wait(locks.acquire("k", {.ttl = 60s, .renew = true, .renew_interval = 10ms}));
+    const auto until = l.valid_until();
+    for (const auto end = amux::clock::now() + 50s; renewed < 3 && amux::clock::now() < end;) {
+    }
     CHECK(l.is_held());
+    CHECK(l.valid_until() > until);
 }

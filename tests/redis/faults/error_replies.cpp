@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <string>
 
 using namespace std::chrono_literals;
@@ -96,14 +97,21 @@ TEST_CASE("redis: an error in the greeting is told to who asks, with its meaning
     o.port = server.port();
     o.command_timeout = 300ms;
     amux::redis_backend b{o};
-    try {
-        sync_wait(b.acquire("the-key", "token", 10s));
-        FAIL("it was answered");
-    } catch (const amux::backend_error& trouble) {
-        INFO(trouble.what());
-        CHECK(trouble.kind() == e.kind);
-        CHECK(std::string{trouble.what()}.find(e.text) != std::string::npos);
-    }
+    const auto ask = [&] {
+        try {
+            sync_wait(b.acquire("the-key", "token", 10s));
+        } catch (const amux::backend_error& trouble) {
+            return trouble;
+        }
+        throw std::logic_error("it was answered");
+    };
+    auto trouble = ask();
+    // A limit so short may be over before the first greeting was answered.
+    for (int n = 0; n < 50 && std::string{trouble.what()}.find("in time") != std::string::npos; ++n)
+        trouble = ask();
+    INFO(trouble.what());
+    CHECK(trouble.kind() == e.kind);
+    CHECK(std::string{trouble.what()}.find(e.text) != std::string::npos);
 }
 
 TEST_CASE("redis: one error reply in a renewal ends no lease, whatever it says", "[redis][faults]")

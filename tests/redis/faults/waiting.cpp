@@ -76,14 +76,15 @@ TEST_CASE("redis: a release between the refusal and the subscription is not miss
 {
     std::atomic<bool> seen{false};
     std::atomic<bool> looked{false}; // an acquire names the counter of fences too
+    std::promise<void> released;
     redis_server server;
     tcp_proxy proxy{server.port()};
     lease_client a{server.url()};
-    lease_client b{proxy.url()};
+    lease_client b{proxy.url() + "?command_timeout=60000&connect_timeout=60000"};
     proxy.decide([&](const tcp_proxy::message& m) {
         tcp_proxy::fate f;
         if (m.bytes.find("SUBSCRIBE") != std::string_view::npos && !seen.exchange(true))
-            f.late = 500ms;
+            released.get_future().wait_for(30s); // and the proxy passes nothing on meanwhile
         if (seen && m.bytes.find("EVAL") != std::string_view::npos &&
             m.bytes.find(support::fence_name) == std::string_view::npos)
             looked = true;
@@ -94,6 +95,7 @@ TEST_CASE("redis: a release between the refusal and the subscription is not miss
     REQUIRE(soon([&] { return seen.load(); }));
     CHECK(subscribers(server, "k") == 0);
     CHECK(sync_wait(l.release()));
+    released.set_value();
     REQUIRE(next.wait_for(30s) == std::future_status::ready);
     CHECK(next.get().is_held());
     CHECK(looked);

@@ -55,8 +55,8 @@ public:
         thread_.join();
     }
 
-    int port() const { return port_; }
-    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+    int port() const { return port_.number(); }
+    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port()); }
     int accepted() const { return accepted_; }
     int commands() const { return commands_; }
 
@@ -171,7 +171,7 @@ private:
     }
 
     script answer_;
-    int port_ = 0;
+    reserved_port port_;
     descriptor listener_;
     wake_up wake_;
     std::atomic<bool> end_{false};

@@ -60,21 +60,54 @@ inline sockaddr_in loopback_address(int port)
     return address;
 }
 
-/// Listens on a free port, one below those that the kernel hands out by itself.
-inline descriptor listen_on_loopback(int& port)
+inline bool bind_to_loopback(const descriptor& s, int port)
 {
-    std::random_device seed;
-    std::uniform_int_distribution<int> any_port{20'000, 32'000};
+    const sockaddr_in address = loopback_address(port);
+    return bind(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+/// A port below those that the kernel hands out by itself, which no other test takes while this lives.
+///
+/// The UDP port of the same number stands for it: so nobody else's server comes in the place of one that is away.
+class reserved_port {
+public:
+    reserved_port()
+    {
+        std::random_device seed;
+        std::uniform_int_distribution<int> any{20'000, 32'000};
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            number_ = any(seed);
+            mark_ = descriptor{socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+            if (bind_to_loopback(mark_, number_))
+                return;
+        }
+        throw std::runtime_error("no free port");
+    }
+    int number() const { return number_; }
+
+private:
+    int number_ = 0;
+    descriptor mark_;
+};
+
+/// Listens on the port; without one when some other program has it.
+inline descriptor listen_at(const reserved_port& port)
+{
+    descriptor listener{socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    const int on = 1;
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (!bind_to_loopback(listener, port.number()) || listen(listener.get(), backlog) != 0)
+        listener.close();
+    return listener;
+}
+
+/// Listens on a free port.
+inline descriptor listen_on_loopback(reserved_port& port)
+{
     for (int attempt = 0; attempt < 100; ++attempt) {
-        port = any_port(seed);
-        descriptor listener{socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-        const int on = 1;
-        setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        const sockaddr_in address = loopback_address(port);
-        if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
-                0 &&
-            listen(listener.get(), backlog) == 0)
+        if (descriptor listener = listen_at(port))
             return listener;
+        port = reserved_port{};
     }
     throw std::runtime_error("no port to listen on");
 }
@@ -85,8 +118,7 @@ inline descriptor listen_on_loopback(int& port)
 /// cannot be had again.
 inline void refuse_at(const descriptor& listener, bool refuse)
 {
-    const int failed =
-        refuse ? shutdown(listener.get(), SHUT_RD) : listen(listener.get(), backlog);
+    const int failed = refuse ? shutdown(listener.get(), SHUT_RD) : listen(listener.get(), backlog);
     if (failed != 0)
         throw std::runtime_error(refuse ? "a port does not close" : "a port does not open again");
 }

@@ -2,6 +2,8 @@
 // Without this file no test has a Redis server of its own that it may stop, kill, fill and bring back.
 #pragma once
 
+#include "redis/support/loopback.hpp"
+
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -12,7 +14,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -64,6 +65,30 @@ private:
     std::filesystem::path path_;
 };
 
+/// While it lives, to write to who has gone is an error for this thread, as it should be for every user of hiredis.
+class no_broken_pipe {
+public:
+    no_broken_pipe()
+    {
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    no_broken_pipe(const no_broken_pipe&) = delete;
+    no_broken_pipe& operator=(const no_broken_pipe&) = delete;
+    ~no_broken_pipe()
+    {
+        const timespec at_once{};
+        while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+        }
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+private:
+    sigset_t pipe_{};
+    sigset_t before_{};
+};
+
 /// A `redis-server` process on a free loopback port and on a Unix socket, without persistence unless `args` ask for it.
 ///
 /// It dies with the thread that started it: start and restart it on the main thread. Each has a port and a folder of its
@@ -94,9 +119,9 @@ public:
     redis_server& operator=(const redis_server&) = delete;
     ~redis_server() { kill9(); }
 
-    int port() const { return port_; }
+    int port() const { return port_.number(); }
     std::string path() const { return (folder_.path() / "socket").string(); }
-    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port()); }
     pid_t pid() const { return pid_; }
     std::string log() const
     {
@@ -121,7 +146,12 @@ public:
         if (!launch())
             throw std::runtime_error("redis-server does not start again:\n" + log());
     }
-    void pause() { kill(pid_, SIGSTOP); }
+    /// When it returns, the server stands still.
+    void pause()
+    {
+        kill(pid_, SIGSTOP);
+        waitpid(pid_, nullptr, WUNTRACED);
+    }
     void resume() { kill(pid_, SIGCONT); }
 
     /// One command over the Unix socket, on a connection that no client sees.
@@ -133,9 +163,10 @@ public:
     }
     redis_answer run(const std::vector<std::string>& words)
     {
+        const no_broken_pipe while_it_is_written_to;
         char byte = 0;
         if (!connection_ || recv(connection_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-            connect(); // for the first time, or since it was closed: a write would be a signal
+            connect(); // for the first time, or since it was closed
         std::vector<const char*> data;
         std::vector<std::size_t> sizes;
         for (const auto& w : words) {
@@ -197,14 +228,10 @@ private:
 
     void start()
     {
-        // Below the ports that the kernel hands out by itself: none of those is between a kill and a restart
-        // taken by some connection.
-        std::random_device seed;
-        std::uniform_int_distribution<int> any_port{20'000, 32'000};
         for (int attempt = 0; attempt < 50; ++attempt) {
-            port_ = any_port(seed);
             if (launch())
                 return;
+            port_ = reserved_port{};
         }
         throw std::runtime_error("redis-server does not start:\n" + log());
     }
@@ -215,7 +242,7 @@ private:
         const auto folder = folder_.path().string();
         std::vector<std::string> words{"redis-server",
                                        "--port",
-                                       std::to_string(port_),
+                                       std::to_string(port()),
                                        "--bind",
                                        "127.0.0.1",
                                        "--dir",
@@ -289,7 +316,7 @@ private:
     std::vector<std::string> args_;
     std::vector<std::string> environment_;
     std::string password_;
-    int port_ = 0;
+    reserved_port port_;
     pid_t pid_ = 0;
     std::unique_ptr<redisContext, close_context> connection_;
 };

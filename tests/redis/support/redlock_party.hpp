@@ -35,14 +35,15 @@ struct three_servers {
             proxies.emplace_back(s.port());
     }
 
-    std::vector<amux::redis_backend> nodes() const
+    std::vector<amux::redis_backend> nodes(
+        std::chrono::milliseconds limit = std::chrono::milliseconds{500}) const
     {
         std::vector<amux::redis_backend> all;
         for (const auto& p : proxies) {
             amux::redis_options o;
             o.port = p.port();
-            o.connect_timeout = std::chrono::milliseconds{300};
-            o.command_timeout = std::chrono::milliseconds{500};
+            o.connect_timeout = (std::min)(limit, std::chrono::milliseconds{300});
+            o.command_timeout = limit;
             all.emplace_back(o);
         }
         return all;
@@ -54,8 +55,9 @@ struct three_servers {
 
 /// What a process has: a loop, a redlock over the servers, a lock.
 struct redlock_client {
-    explicit redlock_client(const three_servers& where)
-        : store{where.nodes(), thread.loop(), {.node_timeout = std::chrono::milliseconds{100}}},
+    explicit redlock_client(const three_servers& where,
+                            std::chrono::milliseconds node_timeout = std::chrono::milliseconds{100})
+        : store{where.nodes(5 * node_timeout), thread.loop(), {.node_timeout = node_timeout}},
           locks{store,
                 thread.loop(),
                 {.default_ttl = std::chrono::milliseconds{1'000},

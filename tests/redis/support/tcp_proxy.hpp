@@ -63,8 +63,8 @@ public:
     /// New connections go to another server.
     void lead_to(int server_port) { server_port_ = server_port; }
 
-    int port() const { return port_; }
-    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+    int port() const { return port_.number(); }
+    std::string url() const { return "redis://127.0.0.1:" + std::to_string(port()); }
 
     /// Takes every fault back; what was held up moves on.
     void heal()
@@ -365,7 +365,7 @@ private:
     }
 
     std::atomic<int> server_port_;
-    int port_ = 0;
+    reserved_port port_;
     descriptor listener_;
     wake_up wake_;
     std::mutex mutex_;
