@@ -32,6 +32,7 @@ using amux::testing::course;
 using amux::testing::operation;
 using Catch::Matchers::ContainsSubstring;
 using support::asked;
+using support::memories;
 using support::redlock_world;
 using support::scripted_node;
 
@@ -43,14 +44,6 @@ static_assert(amux::inspecting_backend<redlock<memory_backend>>);
 static_assert(!amux::fencing_backend<redlock<memory_backend>>);
 
 namespace {
-
-std::vector<memory_backend> memories(std::size_t count, amux::scheduler& time)
-{
-    std::vector<memory_backend> all;
-    for (std::size_t n = 0; n < count; ++n)
-        all.emplace_back(time);
-    return all;
-}
 
 backend_error_kind kind_of(const std::exception_ptr& e)
 {

@@ -28,6 +28,7 @@ using amux::testing::course;
 using amux::testing::operation;
 using support::asked;
 using support::lease_bench;
+using support::let_pass;
 using milliseconds = std::chrono::milliseconds;
 
 // Seen in Redisson: after a renewal that failed, no later lock of the same name is renewed any more.
@@ -187,14 +188,6 @@ struct blunt_backend {
     answer<std::optional<std::string>> get(std::string_view) { return {std::nullopt}; }
 };
 
-void pass(amux::manual_event_loop& loop, milliseconds d)
-{
-    for (loop.run_ready(); d > 0ms; d -= 10ms) {
-        loop.advance(10ms);
-        loop.run_ready();
-    }
-}
-
 } // namespace
 
 TEST_CASE(
@@ -210,13 +203,13 @@ TEST_CASE(
             throw std::runtime_error{"no connection"};
     };
     asked l{loop, locks.acquire("k", {.ttl = 1s, .renew = true})};
-    pass(loop, 5s);
+    let_pass(loop, 5s);
     REQUIRE(l.state() == "done");
     CHECK(store.acquires == 2);
     CHECK(l.value().is_held());
     CHECK(store.extends >= 10);
     l.drop();
-    pass(loop, 2s);
+    let_pass(loop, 2s);
     CHECK(store.releases >= 1);
     CHECK(store.releases <= 2);
 }
@@ -232,7 +225,7 @@ TEST_CASE("lease: a time that no holder can have left does not make a busy loop"
     store.granted = [&] { return amux::acquire_result{.holder_ttl = odd}; };
     amux::distributed_lock locks{store, loop, {.poll_interval = 100ms}};
     asked l{loop, locks.acquire("k", {.max_wait = 2s})};
-    pass(loop, 3s);
+    let_pass(loop, 3s);
     CHECK(l.state() == "timeout");
     CHECK(store.acquires >= 15);
     CHECK(store.acquires <= 30);

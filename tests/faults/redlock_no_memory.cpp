@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
@@ -25,31 +24,10 @@ using support::begun_without_memory;
 
 namespace {
 
-/// Stands for a store, which does not move.
-struct node {
-    amux::memory_backend* store;
-
-    auto acquire(std::string_view key, std::string_view token, milliseconds ttl)
-    {
-        return store->acquire(key, token, ttl);
-    }
-    auto extend(std::string_view key, std::string_view token, milliseconds ttl)
-    {
-        return store->extend(key, token, ttl);
-    }
-    auto release(std::string_view key, std::string_view token)
-    {
-        return store->release(key, token);
-    }
-    auto get(std::string_view key) { return store->get(key); }
-};
-
 /// Three stores with memory, and no more.
 struct world {
     amux::manual_event_loop loop;
-    amux::memory_backend stores[3]{amux::memory_backend{loop}, amux::memory_backend{loop},
-                                   amux::memory_backend{loop}};
-    amux::redlock<node> lock{{node{&stores[0]}, node{&stores[1]}, node{&stores[2]}}, loop};
+    amux::redlock<amux::memory_backend> lock{support::memories(3, loop), loop};
 
     /// Whether `ask` has ended, and in time for another one.
     template <class Ask>
@@ -60,13 +38,7 @@ struct world {
         pass(300ms);
         return a.state();
     }
-    void pass(milliseconds d)
-    {
-        for (loop.run_ready(); d > 0ms; d -= 10ms) {
-            loop.advance(10ms);
-            loop.run_ready();
-        }
-    }
+    void pass(milliseconds d) { support::let_pass(loop, d); }
     bool missed = false;
 };
 

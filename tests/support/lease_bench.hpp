@@ -56,6 +56,16 @@ inline std::string error_text(const std::exception_ptr& error)
     }
 }
 
+/// Time passes, a little at a time, and everything that is due happens.
+inline void let_pass(amux::manual_event_loop& loop, std::chrono::milliseconds d)
+{
+    constexpr std::chrono::milliseconds step{10};
+    for (loop.run_ready(); d > d.zero(); d -= step) {
+        loop.advance(step);
+        loop.run_ready();
+    }
+}
+
 /// A task that runs on a scheduler, from the scheduler's next turn on, and what it has given.
 template <class T>
 class asked {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <amux/manual_event_loop.hpp>
+#include <amux/memory_backend.hpp>
 #include <amux/redlock.hpp>
 #include <amux/task.hpp>
 #include <amux/testing/scripted_backend.hpp>
@@ -55,6 +56,14 @@ private:
     amux::testing::scripted_backend* store_;
 };
 
+inline std::vector<amux::memory_backend> memories(std::size_t count, amux::scheduler& time)
+{
+    std::vector<amux::memory_backend> all;
+    for (std::size_t n = 0; n < count; ++n)
+        all.emplace_back(time);
+    return all;
+}
+
 /// A redlock over scripted stores, on a loop of its own.
 struct redlock_world {
     explicit redlock_world(std::size_t count = 3, const amux::redlock_options& options = {})
@@ -94,14 +103,7 @@ struct redlock_world {
     }
     asked<std::optional<std::string>> get() { return {loop, get_task(*lock)}; }
 
-    /// Time passes, a little at a time, and everything that is due happens.
-    void pass(milliseconds d)
-    {
-        for (loop.run_ready(); d > 0ms; d -= 10ms) {
-            loop.advance(10ms);
-            loop.run_ready();
-        }
-    }
+    void pass(milliseconds d) { let_pass(loop, d); }
 
     /// At how many nodes the token has the key.
     std::size_t held_by(std::string_view token)
@@ -123,8 +125,8 @@ struct redlock_world {
     static constexpr std::string_view key = "k";
     amux::manual_event_loop loop;
     std::deque<amux::testing::scripted_backend> stores;
-    std::unique_ptr<amux::redlock<scripted_node>>
-        lock; // before the stores, which then end what is in flight
+    // It goes before the stores, which then end what is in flight.
+    std::unique_ptr<amux::redlock<scripted_node>> lock;
 
 private:
     using tested = amux::redlock<scripted_node>;
