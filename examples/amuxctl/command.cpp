@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -86,9 +87,6 @@ terminal::terminal() : fd_{open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)}
 {
     struct stat out;
     is_shared_ = !isatty(STDIN_FILENO) || fstat(STDOUT_FILENO, &out) != 0 || S_ISFIFO(out.st_mode);
-    termios mode;
-    if (fd_ >= 0 && tcgetattr(fd_, &mode) == 0)
-        mode_ = mode;
 }
 
 terminal::~terminal()
@@ -107,7 +105,7 @@ bool terminal::is_out_of_reach() const
     const auto is_outside = [](pid_t parent) {
         return getpgid(parent) != getpgrp() && getsid(parent) == getsid(0);
     };
-    if (fd_ < 0 || is_outside(getppid()))
+    if (fd_ < 0 || ours() || is_outside(getppid()))
         return false;
     const auto all = all_processes();
     return all && std::none_of(all->begin(), all->end(), [&](const process& p) {
@@ -115,14 +113,32 @@ bool terminal::is_out_of_reach() const
            });
 }
 
-void terminal::give_to(pid_t group) const
+bool terminal::is_given_to(pid_t group) const
 {
+    return fd_ >= 0 && tcgetpgrp(fd_) == group;
+}
+
+void terminal::prepare()
+{
+    is_given_ = true;
+    termios mode;
+    if (!mode_ && tcgetattr(fd_, &mode) == 0)
+        mode_ = mode;
+}
+
+void terminal::give_to(pid_t group)
+{
+    prepare();
     tcsetpgrp(fd_, group);
 }
 
-bool terminal::take_back_from(pid_t group) const
+bool terminal::take_back_from(pid_t group)
 {
-    return fd_ >= 0 && tcgetpgrp(fd_) == group && tcsetpgrp(fd_, getpgrp()) == 0;
+    const bool was_given = std::exchange(is_given_, false);
+    const pid_t front = fd_ >= 0 ? tcgetpgrp(fd_) : 0;
+    // A shell that is killed leaves it with the job that was in front.
+    const bool is_nobodys = was_given && front > 1 && kill(-front, 0) != 0 && errno == ESRCH;
+    return (front == group || is_nobodys) && tcsetpgrp(fd_, getpgrp()) == 0;
 }
 
 void terminal::restore_mode() const
@@ -132,21 +148,29 @@ void terminal::restore_mode() const
 }
 
 command::command(const request& r, const note& granted, const bond& b, const signals& s,
-                 const terminal& t, const std::vector<pid_t>& others)
+                 terminal& t, const std::vector<pid_t>& others)
     : front_{getpid()}, others_{others}, family_{front_, others}
 {
     const bool in_front = t.ours() && !t.is_shared();
-    const bool out_of_reach = t.is_out_of_reach();
+    if (in_front)
+        t.prepare();
+    // We could continue it: where reading fails without us, it would be stopped for ever. And what ignores to be stopped, as
+    // in the x=$(...) of bash, would not be heard when it wants to read.
+    std::optional<sighandler_t> on_reading;
+    if (t.is_out_of_reach())
+        on_reading = SIG_IGN;
+    else if (t.ours())
+        on_reading = SIG_DFL;
     id_ = fork();
     if (id_ == 0)
-        begin(r, granted, b, s, t, in_front, out_of_reach);
+        begin(r, granted, b, s, t, in_front, on_reading);
     if (id_ < 0)
         throw std::system_error{errno, std::generic_category(), "no process for the command"};
     setpgid(id_, id_); // the command does it too: whoever is first
 }
 
 void command::begin(const request& r, const note& granted, const bond& b, const signals& s,
-                    const terminal& t, bool in_front, bool out_of_reach) const
+                    terminal& t, bool in_front, std::optional<sighandler_t> on_reading) const
 {
     const pid_t self = getpid();
     setpgid(0, 0);
@@ -174,9 +198,8 @@ void command::begin(const request& r, const note& granted, const bond& b, const 
         words.push_back(const_cast<char*>(w.c_str()));
     words.push_back(nullptr);
     s.restore();
-    // We are a parent who could continue it: so it would be stopped for ever, where without us its reading fails.
-    if (out_of_reach)
-        signal(SIGTTIN, SIG_IGN);
+    if (on_reading && !in_front)
+        signal(SIGTTIN, *on_reading);
     execvp(words[0], words.data());
     b.shared().trouble = errno;
     _exit(1);

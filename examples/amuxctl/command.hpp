@@ -66,18 +66,23 @@ public:
     /// pipeline (`hold ... | less`), and when standard input is something else, which is what a script does to a job
     /// behind which it goes on.
     bool is_shared() const { return is_shared_; }
-    /// Whether the kernel refuses our group to read from it, and stops nobody: no shell is there that could continue us.
+    /// Whether the kernel refuses our group to read from it, and stops nobody: another one is in the foreground, and no shell
+    /// is there that could continue us.
     bool is_out_of_reach() const;
+    bool is_given_to(pid_t group) const;
+    /// Before somebody may change it: its mode is kept.
+    void prepare();
     /// Requires: SIGTTOU is blocked.
-    void give_to(pid_t group) const;
-    /// Returns: whether that group had it.
-    bool take_back_from(pid_t group) const;
-    /// As it was at the start, for a command that was killed in the middle of an editor.
+    void give_to(pid_t group);
+    /// Returns: whether that group had it, or, since it was given, has passed it on to one that is no more.
+    bool take_back_from(pid_t group);
+    /// As it was before it was first given away, for a command that was killed in the middle of an editor.
     void restore_mode() const;
 
 private:
     int fd_; // -1: there is none
     bool is_shared_;
+    bool is_given_ = false;
     std::optional<termios> mode_;
 };
 
@@ -92,8 +97,8 @@ public:
     /// Starts it, in a group of its own, which gets the terminal if we have it. It does not begin when it is too late, or we
     /// have ended. `others` are our children that have nothing to do with it.
     /// Throws: `std::system_error` when there is no process to be had.
-    command(const request& r, const note& granted, const bond& b, const signals& s,
-            const terminal& t, const std::vector<pid_t>& others);
+    command(const request& r, const note& granted, const bond& b, const signals& s, terminal& t,
+            const std::vector<pid_t>& others);
     command(const command&) = delete;
     command& operator=(const command&) = delete;
 
@@ -118,7 +123,8 @@ public:
 
 private:
     [[noreturn]] void begin(const request& r, const note& granted, const bond& b, const signals& s,
-                            const terminal& t, bool in_front, bool out_of_reach) const;
+                            terminal& t, bool in_front,
+                            std::optional<sighandler_t> on_reading) const;
 
     pid_t front_;
     std::vector<pid_t> others_;

@@ -218,10 +218,12 @@ private:
     }
 
     /// As a shell has it: who is stopped by the terminal gives it back, and stops whom the caller sees. Who stops the
-    /// command in another way also lets it go on.
+    /// command in another way also lets it go on, unless the terminal would be nobody's meanwhile.
     void stop_with_command(int signal)
     {
-        if (!terminal_.exists() || signal == SIGSTOP)
+        if (signal == SIGSTOP)
+            return give_back_terminal();
+        if (!terminal_.exists())
             return;
         const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
         if (!(wants_terminal && terminal_.ours())) {
@@ -233,6 +235,17 @@ private:
                 return;
         }
         resume(wants_terminal || !terminal_.is_shared());
+    }
+    /// As a shell that has suspended itself would have it.
+    void give_back_terminal()
+    {
+        if (!terminal_.is_given_to(command_->id()))
+            return;
+        terminal_.take_back_from(command_->id());
+        if (signals_.stop(SIGTSTP, getpid())) // where nobody can continue us it stops nobody
+            resume(true);
+        else
+            terminal_.give_to(command_->id());
     }
     /// To one that asks for a terminal which nobody can give to it any more, what the kernel does to it then.
     /// Returns: false when it knows that already, and asks again. It stays stopped, until a signal comes.
@@ -274,13 +287,14 @@ private:
     /// Releases, and says what to exit with.
     int leave()
     {
+        command_->bury_orphans();
         const bool was_in_front = terminal_.take_back_from(command_->id());
         const int trouble = keeper_.bond().shared().trouble;
         const bool ours = keeper_.give_back(granted_.token);
-        if (was_in_front && (lost_ || outcome_->signal == SIGKILL))
+        if (was_in_front && (lost_ || outcome_->signal != 0))
             terminal_.restore_mode(); // else it is somebody else's: an editor's, in front of us
-        command_->bury_orphans();
         command_->bury();
+        keeper_.end();
         if (trouble == ETIME)
             lose("too late to begin");
         else if (!ours)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "json.hpp"
 
+#include <amux/detail/in_quotes.hpp>
+
 #include <cstddef>
 #include <cstdio>
 
@@ -36,12 +38,6 @@ void append_number(std::string& out, const char* format, unsigned value)
     out += digits;
 }
 
-/// The control characters above ASCII, U+0080 to U+009F.
-bool is_upper_control(std::string_view c)
-{
-    return c.size() == 2 && c[0] == '\xC2' && static_cast<unsigned char>(c[1]) < 0xA0;
-}
-
 } // namespace
 
 std::string json_text(std::string_view text)
@@ -67,16 +63,11 @@ std::string plain_text(std::string_view text)
 {
     std::string out;
     while (!text.empty()) {
-        const std::size_t size = character(text);
-        const auto c = static_cast<unsigned char>(text.front());
-        const std::size_t taken = size == 0 ? 1 : size;
-        if (size == 0 || c < 0x20 || c == 0x7F || is_upper_control(text.substr(0, size))) {
-            for (const char part : text.substr(0, taken))
-                append_number(out, "\\x%02x", static_cast<unsigned char>(part));
-        } else {
-            out += text.substr(0, size);
-        }
-        text.remove_prefix(taken);
+        const std::size_t size = amux::detail::printable_length(text);
+        if (size == 0)
+            append_number(out, "\\x%02x", static_cast<unsigned char>(text.front()));
+        out += text.substr(0, size);
+        text.remove_prefix(size == 0 ? 1 : size);
     }
     return out;
 }

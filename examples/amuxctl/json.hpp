@@ -11,7 +11,8 @@ namespace amuxctl {
 /// `text` as a string of JSON, quotes included. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(std::string_view text);
 
-/// `text` for a terminal: what is not printable, or not UTF-8, as `\xNN`. So nobody's key moves the cursor.
+/// `text` for a terminal: what is not printable, or not UTF-8, as `\xNN`. So nobody's key moves the cursor. Backslashes stay
+/// alone: what the library says is like that already.
 std::string plain_text(std::string_view text);
 
 /// One object of JSON, on one line.

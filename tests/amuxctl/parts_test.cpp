@@ -108,6 +108,8 @@ TEST_CASE("amuxctl: every byte has a place in JSON and on a terminal", "[amuxctl
     CHECK(amuxctl::plain_text("a\"\\\n\x7f") == R"(a"\\x0a\x7f)");
     CHECK(amuxctl::plain_text("\xC2\x9B"
                               "31m") == R"(\xc2\x9b31m)"); // a control sequence, in one character
+    CHECK(amuxctl::plain_text("\xE2\x80\xAE") ==
+          R"(\xe2\x80\xae)"); // turns the order of reading round
     CHECK(amuxctl::json_text("\xED\xA0\x80") == R"("\ufffd\ufffd\ufffd")"); // half a surrogate pair
 }
 

@@ -90,6 +90,14 @@ class Session:
             pass
 
 
+class Leader(Session):
+    """The job leads the session itself, as the shell of a login does: nobody is there who could continue it."""
+
+    @staticmethod
+    def lead(words, environment, orders, reports):
+        os.execvpe(words[0], words, environment)
+
+
 class Terminal(harness.Case):
     def session(self, *words):
         s = Session([harness.AMUXCTL, *words], self.environment())
@@ -185,6 +193,24 @@ class Terminal(harness.Case):
         s.order(b"fg")
         self.assertEqual(s.report(), "exited 122")
 
+    def test_a_shell_that_suspends_itself_gives_the_terminal_back(self):
+        s = self.session("hold", "k", "--", "sh", "-c", "kill -STOP $$; echo resumed; read line; echo got $line")
+        self.assertEqual(s.report(), f"stopped {signal.SIGTSTP.value}")
+        self.assertTrue(self.server.held("k"))
+        s.order(b"fg")
+        s.expect(b"resumed")
+        s.type(b"words\n")
+        s.expect(b"got words")
+        self.assertEqual(s.report(), "exited 0")
+
+    def test_an_amuxctl_that_has_ended_by_ctrl_c_leaves_no_keeper(self):
+        """A hold around it would say that something was left running."""
+        s = self.session("hold", "k", "--", "sh", "-c", "echo ready; sleep 600")
+        self.until_it_sleeps(s)
+        s.type(b"\x03")
+        self.assertEqual(s.report(), "killed 2")
+        self.assertEqual([p for p in harness.processes().values() if p.parent == os.getpid() and p.name == "amux-keeper"], [])
+
     def test_a_command_that_is_killed_leaves_the_terminal_as_it_was(self):
         s = self.session("hold", "--ttl", "1s", "k", "--", "sh", "-c", "stty raw -echo; echo ready; trap '' TERM; "
                          "while :; do sleep 0.1; done")
@@ -195,10 +221,42 @@ class Terminal(harness.Case):
         self.assertEqual(s.report(), "exited 122")
         self.assertEqual(termios.tcgetattr(s.screen)[3], before)
 
-    def shell(self, script):
-        s = Session(["sh", "-c", script, harness.AMUXCTL], self.environment())
+    def test_a_shell_that_is_killed_behind_an_editor_leaves_the_terminal_to_who_called(self):
+        editor = f"trap '' TERM; stty raw -echo; echo ready; until [ -e {self.folder}/done ]; do sleep 0.1; done"
+        (self.folder / "editor").write_text(editor)
+        s = self.shell(f'$0 hold --ttl 1s k -- sh -c "trap \'\' TERM; set -m; sh {self.folder}/editor; :"; '
+                       'echo ended $?; read words; echo got $words')
+        before = termios.tcgetattr(s.screen)[3]
+        s.expect(b"ready")
+        self.server.ask("DEL", "{amux}:lock:k")
+        s.expect(b"ended 122")
+        self.assertEqual(termios.tcgetattr(s.screen)[3], before)
+        s.type(b"words\n")
+        self.assertEqual(s.report(), "exited 0")
+        s.expect(b"got words")
+
+    def test_a_job_from_the_background_finds_the_mode_that_it_had_in_front(self):
+        """It was begun behind an editor."""
+        begun, killed = self.folder / "begun", "echo ready; read words </dev/tty; kill -9 \\$\\$"
+        s = self.shell(f'set -m; stty raw -echo; $0 hold k -- sh -c ">{begun}; {killed}" & '
+                       f'until [ -e {begun} ]; do sleep 0.02; done; stty -raw echo; fg; stty -a; exit 0')
+        s.expect(b"ready")
+        s.type(b"words\n")
+        self.assertEqual(s.report(), "exited 0")
+        s.expect(b" icanon")
+
+    def shell(self, script, kind=Session):
+        s = kind(["sh", "-c", script, harness.AMUXCTL], self.environment())
         self.addCleanup(s.close)
         return s
+
+    def test_a_command_that_bash_substitutes_may_ask_for_a_password(self):
+        """In x=$(...) it ignores what stops a job. Of a login shell nobody is the parent in the session."""
+        for number, kind in enumerate((Session, Leader)):
+            s = self.shell(f'trap "" TSTP TTIN TTOU; x=$($0 hold k{number} -- '
+                           'sh -c "read words </dev/tty; echo got \\$words"); echo "it $x"', kind)
+            s.type(b"words\n")
+            s.expect(b"it got words")
 
     def test_who_reads_what_the_command_writes_has_the_terminal(self):
         s = self.shell('$0 hold k -- sh -c "echo ready; exec sleep 600" | '
@@ -279,16 +337,18 @@ class Terminal(harness.Case):
         wait_for(is_quiet, "it is stopped, and not continued again and again")
 
     def test_an_editor_in_front_of_a_job_that_is_killed_keeps_its_terminal(self):
-        """Of the job of a script, of a part of a pipeline, and of a job in the background."""
+        """Of the job of a script, of a part of a pipeline, and of a job in the background that was in front before."""
         editor = ("until [ -e {begun} ]; do sleep 0.02; done; stty raw -echo; "
                   "until [ -e {done} ]; do sleep 0.02; done; stty -a; exit 0")
-        killed = ('$0 hold k{n} -- sh -c ">{begun}; until stty -F /dev/tty -a | grep -q -e -icanon; do sleep 0.02; '
-                  'done; kill -9 \\$\\$"')
-        for number, how in enumerate(("{killed} >/dev/null; >{done}) & {editor}",
-                                      "{killed} | cat; >{done}) & {editor}",
-                                      "set -m; {killed} & wait $!; >{done}) & {editor}")):
-            parts = {"done": self.folder / f"done{number}", "begun": self.folder / f"begun{number}", "n": number}
-            s = self.shell("(" + how.format(killed=killed.format(**parts), editor=editor.format(**parts), **parts))
+        killed = (harness.AMUXCTL + ' hold k{n} -- sh -c "{first}>{begun}; until stty -F /dev/tty -a | grep -q -e -icanon; do '
+                  'sleep 0.02; done; kill -9 \\$\\$"')
+        for number, how in enumerate(("({killed} >/dev/null; >{done}) & {editor}",
+                                      "({killed} | cat; >{done}) & {editor}",
+                                      "set -m; sh {job}; bg; {editor}")):
+            parts = {"done": self.folder / f"done{number}", "begun": self.folder / f"begun{number}", "n": number,
+                     "job": self.folder / "job", "first": "kill -TSTP \\$\\$; " if number == 2 else ""}
+            parts["job"].write_text((killed + "; >{done}").format(**parts))
+            s = self.shell(how.format(killed=killed.format(**parts), editor=editor.format(**parts), **parts))
             self.assertEqual(s.report(), "exited 0", how)
             s.expect(b"-icanon")
 
