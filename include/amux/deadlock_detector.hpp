@@ -5,10 +5,9 @@
 /// A message instead of a hang: `asyncmux_options::deadlocks`.
 
 #include <amux/context.hpp>
-#include <amux/detail/intrusive_hash.hpp>
-#include <amux/detail/intrusive_list.hpp>
-#include <amux/detail/lock_records.hpp>
 #include <amux/detail/in_quotes.hpp>
+#include <amux/detail/lock_records.hpp>
+#include <amux/detail/record_lists.hpp>
 #include <amux/detail/request_record.hpp>
 #include <amux/detail/spin_lock.hpp>
 #include <amux/error.hpp>
@@ -60,23 +59,6 @@ private:
     std::vector<deadlock_step> cycle_;
 };
 
-namespace detail {
-
-/// Records that have something in common, in order of arrival: a key, a mux, a context.
-struct record_list {
-    record_list* chain = nullptr; // in its table, or among the unused
-    std::uint64_t hash = 0;
-    std::uint64_t common = 0; // an address, or the number of a context
-    intrusive_hash<record_list>* table = nullptr;
-    intrusive_list<record_link, &record_link::prev, &record_link::next> links;
-    // Of one search: of the records up to this one all, or the exclusive ones, have been looked at.
-    std::uint64_t search = 0;
-    std::uint64_t all_until = 0;
-    std::uint64_t exclusive_until = 0;
-};
-
-} // namespace detail
-
 /// Finds out when coroutines would wait for each other for ever, over all muxes that have it as their option `deadlocks`:
 /// the request that would close the cycle throws `deadlock_error`, and everything is as if it had not been made.
 ///
@@ -99,19 +81,13 @@ class deadlock_detector final : public detail::wait_graph {
     using record = detail::request_record;
     using list = detail::record_list;
     using link = detail::record_link;
-    using table = detail::intrusive_hash<list>;
+    using lists = detail::record_lists;
+    using table = lists::table;
     using locked = detail::lock_scope<detail::spin_lock>;
 
 public:
     /// Knows of no request yet.
     deadlock_detector() = default;
-    ~deadlock_detector()
-    {
-        while (list* const l = unused_) {
-            unused_ = l->chain;
-            delete l;
-        }
-    }
 
 private:
     // Called with locks of shards held; its own lock is inside of those. A record leaves before its lock is released, so
@@ -125,7 +101,7 @@ private:
         if (!stands_still(r))
             return;
         for (const context* c = asking; c; c = c->parent())
-            add(r, list_of(waits_, c->id()));
+            lists_.add(r, waits_, c->id());
         if (closes_cycle(r, asking))
             throw deadlock_error{cycle_of(r)};
     }
@@ -134,7 +110,7 @@ private:
     {
         const locked l{mutex_};
         r.waits = false;
-        unlink(r, r.lasting_links);
+        lists_.unlink(r, r.lasting_links);
     }
 
     void downgraded(record& r) noexcept override
@@ -146,65 +122,20 @@ private:
     void leaves(record& r) noexcept override
     {
         const locked l{mutex_};
-        unlink(r, 0);
+        lists_.unlink(r, 0);
     }
 
     void link_lasting(record& r, std::size_t more)
     {
         r.links.reserve(r.keys.size() + 3 + more); // linked, they must not move
-        add(r, list_of(all_, address(r.kept_by)));
+        lists_.add(r, all_, lists::address(r.kept_by));
         if (r.whole)
-            add(r, list_of(whole_, address(r.kept_by)));
+            lists_.add(r, whole_, lists::address(r.kept_by));
         for (const void* key : r.keys)
-            add(r, list_of(keys_, address(key)));
+            lists_.add(r, keys_, lists::address(key));
         if (r.context != 0)
-            add(r, list_of(requests_, r.context));
+            lists_.add(r, requests_, r.context);
         r.lasting_links = r.links.size();
-    }
-
-    static void add(record& r, list& l) noexcept
-    {
-        l.links.push_back(r.links.emplace_back(link{nullptr, nullptr, &l, &r}));
-    }
-
-    /// Takes it out of its lists, the first `kept` excepted.
-    void unlink(record& r, std::size_t kept) noexcept
-    {
-        for (; r.links.size() > kept; r.links.pop_back()) {
-            list& l = *r.links.back().in;
-            l.links.erase(r.links.back());
-            if (!l.links.empty())
-                continue;
-            l.table->erase(l);
-            l.chain = unused_;
-            unused_ = &l;
-        }
-    }
-
-    static list* find(table& t, std::uint64_t common) noexcept { return spot_of(t, common).node; }
-    list& list_of(table& t, std::uint64_t common)
-    {
-        const auto at = spot_of(t, common);
-        if (at.node)
-            return *at.node;
-        list* const l = unused_ ? std::exchange(unused_, unused_->chain) : new list;
-        l->common = common;
-        l->hash = hash_of(common);
-        l->table = &t;
-        t.insert(*l, at);
-        return *l;
-    }
-    static table::spot spot_of(table& t, std::uint64_t common) noexcept
-    {
-        return t.find(hash_of(common), [common](const list& l) { return l.common == common; });
-    }
-    static std::uint64_t hash_of(std::uint64_t common) noexcept
-    {
-        return (common * 0x9E3779B97F4A7C15u) >> 16; // 2^64 divided by the golden ratio (Knuth)
-    }
-    static std::uint64_t address(const void* p) noexcept
-    {
-        return reinterpret_cast<std::uintptr_t>(p);
     }
 
     static std::size_t depth(const context* c) noexcept
@@ -251,7 +182,7 @@ private:
                     asking.found_through = &ahead;
                     return true;
                 }
-                const list* const l = find(waits_, ahead.context);
+                const list* const l = lists::find(waits_, ahead.context);
                 for (const link* k = l ? l->links.front() : nullptr; k; k = k->next)
                     reach(*k->record, *w, ahead);
                 return false;
@@ -267,7 +198,7 @@ private:
     bool stands_in_the_way(const context* c) noexcept
     {
         for (; c; c = c->parent()) {
-            const list* const l = find(requests_, c->id());
+            const list* const l = lists::find(requests_, c->id());
             for (const link* k = l ? l->links.front() : nullptr; k; k = k->next) {
                 if (!k->record->waits && is_ahead_of_somebody(*k->record))
                     return true;
@@ -277,7 +208,7 @@ private:
     }
     bool is_ahead_of_somebody(const record& r) noexcept
     {
-        const list* const others = find(r.whole ? all_ : whole_, address(r.kept_by));
+        const list* const others = lists::find(r.whole ? all_ : whole_, lists::address(r.kept_by));
         if (others && others->links.back()->record->order > r.order)
             return true;
         for (const link& k : r.links) {
@@ -295,7 +226,7 @@ private:
             if (k.in->table == (w.whole ? &all_ : &keys_) && any_ahead_in(*k.in, k.prev, w, f))
                 return true;
         }
-        list* const others = w.whole ? nullptr : find(whole_, address(w.kept_by));
+        list* const others = w.whole ? nullptr : lists::find(whole_, lists::address(w.kept_by));
         return others && any_ahead_in(*others, others->links.back(), w, f);
     }
     template <class F>
@@ -335,7 +266,7 @@ private:
     table keys_; // by what stands for the key
     table requests_; // by context
     table waits_; // by context: those without which it does not go on
-    list* unused_ = nullptr;
+    lists lists_;
     std::uint64_t last_order_ = 0;
     std::uint64_t search_ = 0;
     detail::spin_lock mutex_;

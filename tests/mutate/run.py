@@ -98,6 +98,7 @@ HEADERS = {
     "lock_operation": (["faults/guards"], MUX),
     "asyncmux": (["faults/guards"], MUX),
     "deadlock_detector": (["deadlock_test", "allocation_test"], RECORDS),
+    "record_lists": (["deadlock_test", "allocation_test"], RECORDS),
     "request_record": (["deadlock_test"], RECORDS),
     "lock_records": ([], RECORDS),
     "long_holds": (["request_record_test"], []),
