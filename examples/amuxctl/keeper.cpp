@@ -229,8 +229,9 @@ private:
         marked.running(SIGCONT);
         until_none([&marked](bool kill) { return marked.running(kill ? SIGKILL : 0); });
     }
-    /// `look(kill)` says whom it sees, or that it cannot look. Whom one look has overlooked because it came meanwhile, the next one sees: they
-    /// are repeated until nothing has come meanwhile; on a machine where something always does, for a while.
+    /// `look(kill)` says whom it sees, or that it cannot look. Whom one look has overlooked because it came meanwhile, the
+    /// next one sees: they are repeated until nothing has come meanwhile; on a machine where something always does, for a
+    /// while.
     template <class Look>
     void until_none(Look look)
     {

@@ -4,7 +4,9 @@
 #include "json.hpp"
 #include "report.hpp"
 #include "scan.hpp"
+#include "wake.hpp"
 
+#include <amux/detail/lease_terms.hpp>
 #include <amux/distributed_lock.hpp>
 #include <amux/loop_thread.hpp>
 #include <amux/redis_backend.hpp>
@@ -15,15 +17,12 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <optional>
-#include <stop_token>
 #include <string>
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
 
 namespace amuxctl {
 
@@ -91,19 +90,20 @@ std::string now_text()
     return text;
 }
 
+/// Blocks the signals that end a watch. Returns: what can be read when one has come.
+descriptor blocked_signals()
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    for (const int s : {SIGINT, SIGTERM, SIGHUP})
+        sigaddset(&ends, s);
+    sigprocmask(SIG_BLOCK, &ends, nullptr);
+    return descriptor{signalfd(-1, &ends, SFD_CLOEXEC)};
+}
+
 class watcher {
 public:
-    explicit watcher(const request& r) : r_{r}, backend_{std::string_view{r.url}}
-    {
-        sigemptyset(&ends_);
-        for (const int s : {SIGINT, SIGTERM, SIGHUP})
-            sigaddset(&ends_, s);
-        sigprocmask(SIG_BLOCK, &ends_, nullptr); // before the backend starts its thread
-        signals_ = signalfd(-1, &ends_, SFD_CLOEXEC);
-    }
-    watcher(const watcher&) = delete;
-    watcher& operator=(const watcher&) = delete;
-    ~watcher() { close(signals_); }
+    explicit watcher(const request& r) : r_{r}, backend_{std::string_view{r.url}} {}
 
     /// Until a signal comes, or nobody reads.
     exit_code run()
@@ -138,19 +138,19 @@ private:
 
     bool interrupted() const
     {
-        pollfd p{signals_, POLLIN, 0};
+        pollfd p{signals_.get(), POLLIN, 0};
         return poll(&p, 1, static_cast<int>(watch_interval.count())) > 0;
     }
 
     void tell(const char* event, const amux::lease_info& lease) const
     {
         if (r_.json)
-            print(described(r_.key, lease)
-                      .add("event", std::string_view{event})
-                      .add("time", now_text())
-                      .done());
-        else
-            std::printf("%s %s  ", now_text().c_str(), event), print_lease(r_, r_.key, lease);
+            return print(described(r_.key, lease)
+                             .add("event", std::string_view{event})
+                             .add("time", now_text())
+                             .done());
+        std::printf("%s %s  ", now_text().c_str(), event);
+        print_lease(r_, r_.key, lease);
     }
     void tell_free() const
     {
@@ -160,9 +160,8 @@ private:
     }
 
     const request& r_;
+    const descriptor signals_ = blocked_signals(); // before the backend starts its thread
     amux::redis_backend backend_;
-    sigset_t ends_;
-    int signals_;
     bool begun_ = false;
     bool troubled_ = false;
     std::optional<amux::lease_info> seen_;
@@ -174,10 +173,8 @@ void require_url(const std::string& url)
 {
     try {
         amux::detail::redis_url::read(url);
-    } catch (const std::invalid_argument& e) {
-        constexpr std::string_view front = "amux: ";
-        const std::string_view what = e.what();
-        throw usage_error{std::string{what.substr(what.starts_with(front) ? front.size() : 0)}};
+    } catch (const std::invalid_argument&) {
+        throw usage_error{amux::detail::what_of(std::current_exception())};
     }
 }
 
