@@ -63,8 +63,7 @@ public:
     const std::string metadata;
     const std::optional<fencing_token> fence;
 
-    // Any thread -------------------------------------------------------------------------------------------------------
-
+    // On any thread:
     clock::time_point valid_until() const noexcept
     {
         return valid_until_.load(std::memory_order_acquire);
@@ -117,7 +116,7 @@ public:
         return true;
     }
 
-    // On the loop ------------------------------------------------------------------------------------------------------
+    // On the loop:
 
     /// Begins to keep it. `stop` ends it.
     void begin(const std::stop_token& stop)

@@ -155,7 +155,7 @@ private:
         }
     }
 
-    // The document -----------------------------------------------------------------------------------------------------
+    // The document:
 
     /// The beginning of an event: `"key":` and so on may follow.
     std::string& event(const char* phase, std::size_t number)
