@@ -40,6 +40,14 @@ std::string seconds_text(milliseconds d)
     return text;
 }
 
+/// For people. What has no fence is no lease of ours, but the key is taken all the same.
+std::string holder(const amux::lease_info& lease)
+{
+    if (!lease.fence)
+        return "something else than amux";
+    return lease.metadata.empty() ? "somebody" : lease.metadata;
+}
+
 json_line described(std::string_view key, const amux::lease_info& lease)
 {
     json_line line;
@@ -62,8 +70,8 @@ void print_lease(const request& r, std::string_view key, const amux::lease_info&
     if (r.json)
         return print(described(key, lease).done());
     std::string text = plain_text(key) + "  token " + plain_text(lease.token);
-    if (lease.fence)
-        text += "  fence " + std::to_string(*lease.fence);
+    text += lease.fence ? "  fence " + std::to_string(*lease.fence)
+                        : "  (no lease: set by something else than amux)";
     if (lease.remaining)
         text += "  " + seconds_text(*lease.remaining) + " left";
     if (!lease.metadata.empty())
@@ -71,10 +79,15 @@ void print_lease(const request& r, std::string_view key, const amux::lease_info&
     print(text);
 }
 
+bool is_written()
+{
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
 /// What was written is out. Nobody who reads a part takes it for the whole.
 exit_code finished(const request& r, exit_code code)
 {
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
+    if (is_written())
         return code;
     tell(r.json, "failed", {}, "the standard output cannot be written");
     return exit_code::failed;
@@ -109,7 +122,7 @@ public:
     exit_code run()
     {
         look(); // the first trouble ends it, later ones do not
-        while (!interrupted() && finished(r_, exit_code::done) == exit_code::done) {
+        while (is_written() && !interrupted()) {
             try {
                 look();
                 troubled_ = false;
@@ -136,10 +149,11 @@ private:
         seen_ = now;
     }
 
+    /// By a signal, or because nobody reads any more: who waits for a line to be refused may wait for ever.
     bool interrupted() const
     {
-        pollfd p{signals_.get(), POLLIN, 0};
-        return poll(&p, 1, static_cast<int>(watch_interval.count())) > 0;
+        pollfd fds[] = {{signals_.get(), POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
+        return poll(fds, 2, static_cast<int>(watch_interval.count())) > 0;
     }
 
     void tell(const char* event, const amux::lease_info& lease) const
@@ -243,7 +257,7 @@ exit_code release(const request& r)
             return exit_code::no;
         }
         token = lease->token;
-        say.error("forced", "RELEASED BY FORCE from " + lease->metadata + " (token " + token +
+        say.error("forced", "RELEASED BY FORCE from " + holder(*lease) + " (token " + token +
                                 "), which may be at work until its next renewal");
     }
     const bool done = release_token(r, token);
@@ -270,7 +284,7 @@ std::string holder_of(const request& r)
     const auto lease = amux::sync_wait(backend.inspect(r.key));
     if (!lease)
         return "it was held, and is free by now";
-    return "held by " + lease->metadata +
+    return "held by " + holder(*lease) +
            (lease->remaining ? ", its lease lasts " + seconds_text(*lease->remaining) : "");
 }
 

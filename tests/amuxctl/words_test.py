@@ -175,6 +175,15 @@ class Words(harness.Case):
         self.server.ask("DEL", "{amux}:lock:x:1")
         self.end(holder)
 
+    def test_what_something_else_has_set_is_shown_as_no_lease(self):
+        self.server.ask("SET", "{amux}:lock:k", "a stranger's")
+        self.addCleanup(self.server.ask, "DEL", "{amux}:lock:k")
+        shown = "k  token a stranger's  (no lease: set by something else than amux)\n"
+        self.assertEqual([self.run_it("list"), self.run_it("inspect", "k")], [(0, shown, "")] * 2)
+        self.assertIsNone(json.loads(self.run_it("list", "--json")[1])["fence"])
+        self.assertEqual(self.run_it("try", "k", "true"), (121, "", "amuxctl: k: busy: held by something else than amux\n"))
+        self.assertEqual(self.run_it("release", "k", "a stranger's")[0], 0)
+
     def test_release_takes_the_token_or_force(self):
         holder = self.acquire("k", "--ttl", "3s", "--metadata", "it")
         token = json.loads(self.run_it("inspect", "--json", "k")[1])["token"]
@@ -205,6 +214,15 @@ class Words(harness.Case):
             self.assertRegex(released["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         p.send_signal(signal.SIGINT)
         self.assertEqual(p.wait(harness.LIMIT), 0)
+
+    def test_watch_ends_when_nobody_reads_and_says_once_that_it_cannot_be_written(self):
+        p = self.start("watch", "k")
+        self.assertTrue(p.stdout.readline())
+        p.stdout.close()  # no event comes that could fail to be written
+        self.assertEqual(p.wait(harness.LIMIT), 0)
+        with open("/dev/full", "w", encoding="utf8") as full:
+            _, err = self.start("watch", "k", stdout=full).communicate(timeout=harness.LIMIT)
+            self.assertEqual(err.count(b"cannot be written"), 1)
 
     def test_messages_of_hold_in_json(self):
         code, _, err = self.run_it("hold", "--json", "k", "true")
