@@ -240,6 +240,18 @@ TEST_CASE(
                                 ContainsSubstring("node 3: no answer in 150 ms"));
 }
 
+TEST_CASE("redlock: trouble tells how long a silent node was waited for", "[redlock]")
+{
+    // No longer than the lease would be good for, whatever the limit is.
+    redlock_world w{3, {.node_timeout = 10s}};
+    for (std::size_t n = 0; n != 2; ++n)
+        w.stores[n].always(operation::acquire, course::held());
+    auto a = w.acquire("a", 100ms);
+    w.pass(100ms);
+    REQUIRE(a.state() == "trouble");
+    CHECK_THAT(a.message(), ContainsSubstring("node 1: no answer in 100 ms; node 2: no answer"));
+}
+
 TEST_CASE("redlock: an acquire in doubt that is carried out after its release is released again",
           "[redlock]")
 {

@@ -74,6 +74,26 @@ TEST_CASE("redlock: a grant whose coroutine is destroyed before it is resumed is
     CHECK(w.held_by("a") == 0);
 }
 
+TEST_CASE("redlock: an older acquire that fails or reaches nobody ends no newer lease of its token",
+          "[redlock][lifetime]")
+{
+    const bool fails = GENERATE(false, true);
+    redlock_world w;
+    for (auto& s : w.stores)
+        s.next(operation::acquire,
+               fails ? course::fails(backend_error_kind::not_applied, 50ms) : course::late(50ms));
+    bool granted = false;
+    amux::manual_event_loop home;
+    hooked_coroutine older = acquire_into(*w.lock, granted);
+    older.start(&home);
+    w.grant("a");
+    w.pass(50ms); // the older one is decided, and posted to its home
+    older.destroy();
+    w.pass(1s);
+    CHECK(!granted);
+    CHECK(w.held_by("a") == 3);
+}
+
 TEST_CASE("redlock: without a scheduler a call goes on where the deciding answer comes",
           "[redlock][lifetime]")
 {

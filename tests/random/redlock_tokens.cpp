@@ -111,18 +111,18 @@ private:
 
     void ask(holder& h)
     {
-        const bool extending = std::all_of(h.open.begin(), h.open.end(), [](const question& q) {
-            return q.op == operation::extend;
-        });
-        if (!extending)
+        const operation asked = h.open.empty() ? operation::get : h.open.front().op;
+        const bool alike = std::all_of(h.open.begin(), h.open.end(),
+                                       [&](const question& q) { return q.op == asked; });
+        if (!alike)
             return;
         const auto what = below(5);
         constexpr milliseconds ttls[] = {200ms, 1s, 5s, 1h};
         question q{operation::extend, ttls[below(4)], world_.loop.now(), ++h.questions};
-        if (world_.loop.now() < h.believed && what < 3) {
+        if (asked != operation::acquire && world_.loop.now() < h.believed && what < 3) {
             h.believed = (std::min)(h.believed, q.valid_until());
             q.flag.emplace(world_.extend(h.token, q.ttl));
-        } else if (!h.open.empty()) {
+        } else if (asked != operation::get && (asked != operation::acquire || what % 2 != 0)) {
             --h.questions;
             return;
         } else {
@@ -153,7 +153,7 @@ private:
                 ++grants;
             } else if (yes && newest && q->op == operation::extend && h.believed != time_point{}) {
                 h.believed = q->valid_until();
-            } else if (no) {
+            } else if (no && (newest || q->op != operation::acquire)) {
                 h.believed = {};
                 h.unwanted = true;
             }

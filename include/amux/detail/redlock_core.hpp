@@ -19,7 +19,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 namespace amux::detail {
@@ -35,11 +34,7 @@ public:
     using operation = redlock_round::operation;
 
     redlock_core(scheduler& loop, std::size_t nodes, std::chrono::milliseconds node_timeout)
-        : event_gate{loop},
-          silence_{redlock_trouble(backend_error_kind::indeterminate,
-                                   "no answer in " + std::to_string(node_timeout.count()) + " ms")},
-          count_{nodes},
-          node_timeout_{node_timeout}
+        : event_gate{loop}, count_{nodes}, node_timeout_{node_timeout}
     {}
 
     std::size_t size() const noexcept { return count_; }
@@ -93,7 +88,6 @@ private:
             agenda_.put(r, when);
     }
 
-    const std::exception_ptr silence_; // made beforehand: where it is given there may be no memory
     const std::size_t count_;
     const std::chrono::milliseconds node_timeout_;
     std::mutex state_mutex_;
@@ -157,7 +151,7 @@ inline bool redlock_core::begin(const round_ptr& r, suspension& waiter)
             look_at(r, r->limit(node_timeout_));
     } catch (...) {
         // Without memory for a limit it is over at once: an answer may resume the coroutine already.
-        r->time_out(silence_);
+        r->time_out(now());
         return !decide(r);
     }
     return true;
@@ -253,7 +247,7 @@ inline void redlock_core::tick() noexcept
     while (const round_ptr r = agenda_.take(due)) {
         const bool limited = r->end == verdict::open;
         if (limited) {
-            r->time_out(silence_);
+            r->time_out(due);
             decide(r);
         }
         traces_.put_back(r, now());

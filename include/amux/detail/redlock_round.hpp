@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -61,6 +60,7 @@ struct redlock_round {
     bool told = false; // a `wait`: that the key may be free
     clock::time_point tells_at{}; // a `wait` that was told: when it says so
     bool late = false; // granted by a majority, but too late
+    std::chrono::milliseconds waited{}; // for the nodes that have not answered in time
     verdict end = verdict::open;
     suspension* waiter = nullptr;
     std::shared_ptr<redlock_trace> trace; // of `acquire`, `extend` and `release`
@@ -88,12 +88,13 @@ struct redlock_round {
         return op == operation::acquire || op == operation::extend || op == operation::release;
     }
 
-    /// Nodes that have not answered are in trouble, for this reason.
-    void time_out(const std::exception_ptr& silence) noexcept
+    /// Nodes that have not answered are in trouble.
+    void time_out(clock::time_point now) noexcept
     {
+        waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - started);
         for (node_answer& a : answers) {
             if (a.vote == node_vote::pending)
-                a = {node_vote::trouble, silence, {}, {}};
+                a.vote = node_vote::trouble;
         }
     }
 
@@ -130,7 +131,8 @@ inline void redlock_round::throw_trouble() const
         text += (n == 0 ? " node " : "; node ") + std::to_string(n + 1) + ": ";
         const node_answer& a = answers[n];
         if (!a.trouble) {
-            constexpr const char* said[] = {"not waited for", "yes", "no"};
+            const std::string said[] = {"not waited for", "yes", "no",
+                                        "no answer in " + std::to_string(waited.count()) + " ms"};
             text += said[static_cast<std::size_t>(a.vote)];
             continue;
         }

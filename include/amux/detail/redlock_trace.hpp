@@ -50,6 +50,8 @@ public:
     /// Whether a yes to a renewal is that of a lease which was put there when nobody believed any more, or may be.
     bool is_late(const redlock_round& r, std::size_t node, time_point now) const noexcept;
     void decided(const redlock_round& r) noexcept;
+    /// What an `acquire` was granted is its own: no later one has been asked, which would have it then.
+    bool belongs_to(const redlock_round& r) const noexcept { return last_acquire_ == &r; }
     /// Nobody believes any more in what was granted.
     void lose(const redlock_round& r) noexcept;
 
@@ -107,6 +109,7 @@ private:
     std::vector<at_node> nodes_;
     unsigned undecided_ = 0; // questions to all nodes
     const redlock_round* newest_ = nullptr; // of those; only to compare
+    const redlock_round* last_acquire_ = nullptr; // likewise
     std::string metadata_; // of the lease
     time_point believed_{}; // until then; none: not granted here, or not wanted any more
     bool known_ = false; // how long its lease lives: that was asked for here
@@ -135,6 +138,7 @@ inline void redlock_trace::asked(const redlock_round& r) noexcept
     if (r.op == operation::extend && believed_ != time_point{}) // it may be carried out from now on
         believed_ = (std::min)(believed_, r.valid_until());
     if (r.op == operation::acquire) {
+        last_acquire_ = &r;
         for (at_node& at : nodes_)
             at.unwanted = false;
     }
@@ -234,7 +238,7 @@ inline void redlock_trace::decided(const redlock_round& r) noexcept
 {
     --undecided_;
     const bool yes = r.end == verdict::yes;
-    if (r.op == operation::acquire && (!yes || !r.waiter))
+    if (r.op == operation::acquire && belongs_to(r) && (!yes || !r.waiter))
         unwant(r.started);
     else if (r.op == operation::extend && r.end == verdict::no)
         lose(r);

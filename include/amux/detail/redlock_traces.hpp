@@ -188,12 +188,12 @@ inline void redlock_traces::decided(const redlock_round& r, time_point now) noex
 
 inline void redlock_traces::lose(const redlock_round& r, time_point now) noexcept
 {
-    try {
-        const trace_ptr t = trace_of(r); // its own may be forgotten
-        t->lose(r);
-        sweep(t, now);
-    } catch (...) { // NOLINT(bugprone-empty-catch): without memory the ttl has to free it
-    }
+    const auto known = traces_.find(r.trace->name); // none: nothing is left
+    if (known == traces_.end() || !known->second->belongs_to(r))
+        return;
+    const trace_ptr t = known->second;
+    t->lose(r);
+    sweep(t, now);
 }
 
 inline void redlock_traces::sweep(const trace_ptr& t, time_point now) noexcept
