@@ -7,6 +7,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -57,6 +60,13 @@ http_client hold_slow(Service& s, const char* path = "/payments")
     c.begin_post(path, "slow");
     REQUIRE(soon([&] { return s.at_work > before; }));
     return c;
+}
+
+/// Both ends of each connection are among them.
+inline std::size_t open_files()
+{
+    const std::filesystem::directory_iterator all{"/proc/self/fd"};
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
 template <class Service>
@@ -123,15 +133,22 @@ template <class Service>
 void gone_while_it_waits(Service& s)
 {
     auto slow = hold_slow(s);
-    http_client gone{s.port()};
-    gone.begin_post("/payments", "slow");
-    gone.send("POST /early"); // what is not read yet does not hide it
-    http_client half{s.port()};
-    half.begin_post("/payments", "slow");
-    half.end_sending();
-    CHECK(half.reply().status !=
-          200); // some servers answer, others hang up too; the key is still held
-    gone.hang_up();
+    const std::size_t before = open_files();
+    {
+        http_client half{s.port()};
+        half.begin_post("/payments", "slow");
+        half.end_sending();
+        CHECK(half.reply().status !=
+              200); // some servers answer, others hang up too; the key is still held
+    }
+    REQUIRE(soon([&] { return open_files() == before; }));
+    {
+        http_client gone{s.port()};
+        gone.begin_post("/payments", "slow");
+        gone.send("POST /early"); // what is not read yet does not hide it
+        REQUIRE(soon([&] { return s.asked == 3; }));
+    }
+    REQUIRE(soon([&] { return open_files() == before; })); // the server has done with it, too
     s.go = true;
     CHECK(slow.reply().status == 200);
     CHECK(nothing_is_held(s));
