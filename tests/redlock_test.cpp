@@ -204,6 +204,23 @@ TEST_CASE("redlock: a grant that comes after its time is up is given back", "[re
     CHECK(w.held_by("a") == 0);
 }
 
+TEST_CASE("redlock: a refusal that comes when the lease would be over is one", "[redlock]")
+{
+    redlock_world w;
+    for (std::size_t n = 0; n != 2; ++n) {
+        w.stores[n].usurp(w.key, "other", 1min);
+        w.stores[n].always(operation::acquire, course::held());
+    }
+    auto a = w.acquire("a", 1s);
+    w.loop.run_ready();
+    w.loop.advance(988ms); // the loop stood still
+    w.stores[0].answer(1);
+    w.stores[1].answer(1);
+    w.loop.run_ready();
+    REQUIRE(a.state() == "done");
+    CHECK(!a.value().acquired);
+}
+
 TEST_CASE("redlock: a yes that comes when the call is over is given back", "[redlock]")
 {
     redlock_world w;
@@ -244,12 +261,21 @@ TEST_CASE("redlock: trouble tells how long a silent node was waited for", "[redl
 {
     // No longer than the lease would be good for, whatever the limit is.
     redlock_world w{3, {.node_timeout = 10s}};
-    for (std::size_t n = 0; n != 2; ++n)
-        w.stores[n].always(operation::acquire, course::held());
+    for (const auto op : {operation::acquire, operation::extend}) {
+        w.stores[0].next(op, course::held());
+        w.stores[1].next(op, course::held());
+    }
     auto a = w.acquire("a", 100ms);
     w.pass(100ms);
     REQUIRE(a.state() == "trouble");
-    CHECK_THAT(a.message(), ContainsSubstring("node 1: no answer in 100 ms; node 2: no answer"));
+    CHECK_THAT(a.message(),
+               ContainsSubstring("no majority of 3 nodes in acquire: node 1: no answer "
+                                 "in 100 ms; node 2: no answer in 100 ms; node 3: yes"));
+    w.grant("b");
+    auto e = w.extend("b", 200ms);
+    w.pass(200ms);
+    REQUIRE(e.state() == "trouble");
+    CHECK_THAT(e.message(), ContainsSubstring("node 1: no answer in 200 ms"));
 }
 
 TEST_CASE("redlock: an acquire in doubt that is carried out after its release is released again",

@@ -259,6 +259,22 @@ TEST_CASE("redlock: of holders that differ the one with a majority is named, wit
           3s); // the third of those that were asked until there was a majority
 }
 
+TEST_CASE("redlock: where each node names another holder none is named", "[redlock]")
+{
+    redlock_world w;
+    for (std::size_t n = 0; n < 3; ++n)
+        w.stores[n].usurp(w.key, std::to_string(n), 1min);
+    auto inspect = [](redlock<scripted_node>& l) -> amux::task<bool> {
+        const auto found = co_await l.inspect("k");
+        co_return found.has_value();
+    };
+    asked<bool> found{w.loop, inspect(*w.lock)};
+    auto held = w.get();
+    w.loop.run_ready();
+    CHECK(!found.value());
+    CHECK(!held.value());
+}
+
 TEST_CASE("redlock: a forked child frees nothing of its parent's", "[redlock][lifetime]")
 {
     redlock_world w;

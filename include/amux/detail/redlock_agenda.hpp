@@ -66,7 +66,7 @@ class redlock_alarm {
     };
 
 public:
-    /// None: it never rings.
+    /// None: nothing has a time any more.
     redlock_alarm() = default;
     explicit redlock_alarm(const std::shared_ptr<Owner>& owner)
         : timer_{std::make_shared<event>(owner)}, poke_{std::make_shared<event>(owner)}
@@ -75,7 +75,7 @@ public:
     /// It rings then, or sooner.
     void ring_by(clock::time_point when) noexcept
     {
-        if (when >= at_ || !poke_)
+        if (when >= at_)
             return;
         at_ = when;
         poke_->post(poke_);
@@ -84,7 +84,7 @@ public:
     void set(clock::time_point when) noexcept
     {
         at_ = when;
-        if (when != (clock::time_point::max)() && timer_)
+        if (when != (clock::time_point::max)())
             timer_->arm(timer_, when);
     }
 

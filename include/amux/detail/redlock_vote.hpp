@@ -120,7 +120,7 @@ inline std::optional<std::chrono::milliseconds> time_until_free(const node_answe
     for (const node_answer& a : all) {
         if (a.vote == node_vote::yes)
             free.push_back({});
-        else if (a.vote == node_vote::no && a.holder_ttl)
+        else if (a.holder_ttl)
             free.push_back(*a.holder_ttl);
     }
     std::sort(free.begin(), free.end());
