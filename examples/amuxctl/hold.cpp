@@ -265,8 +265,10 @@ private:
 
     void look_for_an_end(time_point now)
     {
-        if (now >= times_.term_due(keeper_.bond().until()))
+        if (now >= times_.term_due(keeper_.bond().until())) {
             lose("the lease could not be renewed in time");
+            keeper_.expect_no_store();
+        }
         if (!lost_ && !outcome_)
             return;
         told_ = now;

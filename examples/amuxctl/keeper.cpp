@@ -7,6 +7,7 @@
 #include "store.hpp"
 #include "wake.hpp"
 
+#include <amux/detail/lease_terms.hpp>
 #include <amux/distributed_lock.hpp>
 #include <amux/loop_thread.hpp>
 #include <amux/redis_backend.hpp>
@@ -34,17 +35,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using lease_locks = amux::distributed_lock<amux::redis_backend>;
-
-std::string text_of(const std::exception_ptr& trouble)
-{
-    try {
-        std::rethrow_exception(trouble);
-    } catch (const std::exception& e) {
-        return e.what();
-    } catch (...) {
-        return "something was thrown";
-    }
-}
 
 class keeper {
 public:
@@ -75,11 +65,11 @@ private:
         h.on_renew = [this](const amux::lock_event&) { changed_(); };
         h.on_lost = [this](const amux::lock_event& e) {
             if (e.cause)
-                note_trouble(text_of(e.cause));
+                note_trouble(amux::detail::what_of(e.cause));
             changed_();
         };
         h.on_error = [this](const amux::lock_event& e) {
-            const std::string text = text_of(e.cause);
+            const std::string text = amux::detail::what_of(e.cause);
             note_trouble(text);
             if (!front_.shared().told.exchange(true))
                 front_.send(note::kind::trouble, text);
@@ -105,12 +95,12 @@ private:
                 o.max_wait = r_.wait;
                 lease_.emplace(amux::sync_wait(locks_.acquire(r_.key, o, stop)));
             }
-        } catch (const amux::lock_cancelled_error& e) {
-            return refuse(exit_code::failed, e.what());
+        } catch (const amux::lock_cancelled_error&) {
+            return refuse(exit_code::failed);
         } catch (const amux::lock_wait_timeout_error& e) {
-            return refuse(e.store_in_trouble() ? exit_code::store : exit_code::busy, e.what());
-        } catch (const std::exception& e) {
-            return refuse(exit_code::store, e.what());
+            return refuse(e.store_in_trouble() ? exit_code::store : exit_code::busy);
+        } catch (const amux::lock_error&) {
+            return refuse(exit_code::store);
         }
         if (!lease_)
             return refuse(exit_code::busy, "somebody else has it");
@@ -118,7 +108,12 @@ private:
         return true;
     }
 
-    bool refuse(exit_code code, const char* text)
+    /// For the reason that is thrown.
+    bool refuse(exit_code code)
+    {
+        return refuse(code, amux::detail::what_of(std::current_exception()));
+    }
+    bool refuse(exit_code code, const std::string& text)
     {
         // First: what was obtained meanwhile is being given back, and the front waits no longer than for this note.
         amux::sync_wait(locks_.drain(2s));
@@ -260,9 +255,9 @@ private:
         std::string trouble;
         try {
             ours = amux::sync_wait(lease_->release());
-        } catch (const std::exception& e) {
+        } catch (const std::exception&) {
             ours = true; // as far as one can know
-            trouble = e.what();
+            trouble = amux::detail::what_of(std::current_exception());
         }
         lease_.reset();
         amux::sync_wait(locks_.drain(2s));

@@ -5,6 +5,8 @@
 #include "store.hpp"
 #include "streams.hpp"
 
+#include <amux/detail/lease_terms.hpp>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -72,17 +74,17 @@ bool partner::release_ourselves(std::string_view token)
     end();
     try {
         return released(release_token(r_, token), "");
-    } catch (const std::exception& e) {
-        return released(true, e.what());
+    } catch (const std::exception&) {
+        return released(true, amux::detail::what_of(std::current_exception()));
     }
 }
 
 bool partner::released(bool ours, std::string_view trouble) const
 {
-    if (!trouble.empty())
+    if (!trouble.empty() && expects_store_)
         say_.error("unreleased",
                    "not released, so taken until its time is up: " + std::string{trouble});
-    else if (ours)
+    else if (ours && trouble.empty())
         say_.detail("released", "released");
     return ours;
 }

@@ -37,6 +37,8 @@ public:
     ///
     /// Returns: false when the lease was somebody else's, or nobody's.
     bool give_back(std::string_view token);
+    /// That the store is out of reach was said: a release that fails says it no more.
+    void expect_no_store() { expects_store_ = false; }
     /// However it fares.
     void end();
 
@@ -50,6 +52,7 @@ private:
     amuxctl::bond bond_;
     alarm_clock alarm_;
     pid_t id_ = 0;
+    bool expects_store_ = true;
 };
 
 } // namespace amuxctl

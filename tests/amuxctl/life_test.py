@@ -156,8 +156,20 @@ class Life(harness.Case):
             self.assertFalse(runs(pid))
             # The last renewal began before the server was killed: by then plus a ttl nobody may believe any more.
             self.assertLess(self.last_beat(), killed + 3)
+            self.assertNotIn(b"not released", p.stderr.read())  # that the server is away was said
         finally:
             own.close()
+
+    def test_a_release_that_meets_trouble_is_told_and_the_exit_code_is_that_of_the_command(self):
+        own = harness.Server()
+        self.addCleanup(own.close)
+        p = self.start("hold", *LONG, "k", "--", "sh", "-c", "read line; exit 4", stdin=subprocess.PIPE,
+                       env={**self.environment(), "AMUX_URL": own.url()})
+        wait_for(lambda: own.held("k"), "it is held")
+        own.kill()
+        p.stdin.close()
+        self.assertEqual(p.wait(harness.LIMIT), 4)
+        self.assertRegex(p.stderr.read(), b"^amuxctl: k: not released, so taken until its time is up: (?!amux)")
 
     def test_what_the_command_leaves_running_is_ended_before_the_release(self):
         script = (f"sleep 600 & echo $! >>{self.folder}/left; "
