@@ -64,6 +64,7 @@ public:
     const std::optional<fencing_token> fence;
 
     // On any thread:
+
     clock::time_point valid_until() const noexcept
     {
         return valid_until_.load(std::memory_order_acquire);
