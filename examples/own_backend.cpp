@@ -105,7 +105,7 @@ private:
         {
             if (file_ < 0) // nothing will help: there is no such directory, or no right to write
                 fail(amux::backend_error_kind::permanent, "cannot open the lock of the directory");
-            const auto limit = amux::clock::now() + 200ms; // every operation ends
+            const auto limit = amux::clock::now() + 2s; // every operation ends
             while (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
                 if (amux::clock::now() >= limit) {
                     ::close(file_);

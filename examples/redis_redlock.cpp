@@ -37,7 +37,7 @@ int run(const std::vector<std::string>& urls)
     std::vector<amux::redis_backend> nodes;
     for (const std::string& url : urls) // three or five servers that know nothing of each other
         nodes.emplace_back(url);
-    amux::redlock store{std::move(nodes), thread.loop(), {.node_timeout = 200ms}};
+    amux::redlock store{std::move(nodes), thread.loop(), {.node_timeout = 1s}};
     majority_locks locks{store, thread.loop()}; // after both: they outlive it
     amux::sync_wait(send_report(locks, sent));
     // [/begin]

@@ -84,7 +84,10 @@ if [[ $1 == --on-redis ]]; then
     post_all
     post "${ports[0]}" /payments 9 &
     last=$!
-    sleep 0.03
+    for _ in {1..400}; do
+        grep -q ' 9 begins' "$folder/desk" && break
+        sleep 0.01
+    done
     stop_services || exit 1 # in the middle of it: who works finishes
     wait "$last"
     left=$(redis-cli -u "$AMUX_REDIS_URL" --scan --pattern '*payments:*')

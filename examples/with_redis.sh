@@ -25,7 +25,7 @@ is_ours() { redis-cli -p "$port" INFO server 2>/dev/null | grep -q "^process_id:
 
 # setpriv: it goes with this script also when that is killed.
 for attempt in {1..20}; do
-    port=$((20000 + RANDOM % 12000))
+    port=$((12000 + RANDOM % 8000)) # the tests have those above
     setpriv --pdeathsig TERM redis-server --port $port --bind 127.0.0.1 --dir "$folder" \
         --save '' --appendonly no --daemonize no --logfile "$folder/log" &
     server=$!

@@ -60,6 +60,18 @@ def wait_for(condition, what):
     raise AssertionError(f"in {LIMIT} s it did not happen: {what}")
 
 
+def reserved_port():
+    """A port below those that the kernel hands out by itself, and what keeps it from other tests as long as it is open: the
+    UDP port of the same number. So nobody else's server comes in the place of one that is down."""
+    while True:
+        mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            mark.bind(("127.0.0.1", random.randint(20000, 32000)))
+            return mark.getsockname()[1], mark
+        except OSError:
+            mark.close()
+
+
 class Server:
     """A Redis server of its own, on a free port of loopback."""
 
@@ -68,10 +80,10 @@ class Server:
         self.arguments = arguments
         self.password = arguments[1] if arguments[:1] == ("--requirepass",) else None
         for _ in range(50):
-            # Below what the kernel hands out by itself: it stays free while the server is down.
-            self.port = random.randint(20000, 32000)
+            self.port, self.reservation = reserved_port()
             if self.start():
                 return
+            self.reservation.close()
         raise AssertionError("redis-server does not start")
 
     def start(self):
@@ -116,6 +128,7 @@ class Server:
 
     def close(self):
         self.kill()
+        self.reservation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -134,6 +147,14 @@ def processes():
         state, parent, _, session = rest.split()[:4]
         found[int(folder.name)] = Process(int(parent), state, name, int(session))
     return found
+
+
+def send(pid, number):
+    """It may have ended since it was looked for."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
 
 
 def runs(pid):

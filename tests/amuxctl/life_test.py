@@ -109,11 +109,13 @@ class Life(harness.Case):
 
     def test_a_key_that_is_granted_as_the_wait_ends_is_given_back(self):
         """The server is stopped while a request is under way: it grants the key when nobody waits for it any more."""
-        self.server.ask("SET", "{amux}:lock:k", "amux1:1:t:7:somebody", "PX", "1500")
+        ends = now() + 4
+        self.server.ask("SET", "{amux}:lock:k", "amux1:1:t:7:somebody", "PX", "4000")
         p = self.start("hold", *LONG, "k", "--", "touch", f"{self.folder}/ran")
-        time.sleep(1.2)  # connected
+        wait_for(lambda: self.server.ask("PUBSUB", "CHANNELS") == "*1\r\n", "it waits")
+        time.sleep(0.2)  # and knows for how long
         os.kill(self.server.process.pid, signal.SIGSTOP)
-        time.sleep(0.8)  # the key is free by now, and somebody asks for it
+        time.sleep(max(0, ends + 0.5 - now()))  # the key is free by now, and somebody asks for it
         p.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         os.kill(self.server.process.pid, signal.SIGCONT)
@@ -135,7 +137,8 @@ class Life(harness.Case):
         child = (f"trap 'echo x >>{told}' TERM; echo >>{self.folder}/ready; "
                  "while :; do sleep 0.05; done")
         (self.folder / "child").write_text(child)
-        p = self.start("hold", *TIMES, "k", "--", "sh", "-c", f"sh {self.folder}/child & setsid sh {self.folder}/child & "
+        patient = ["--ttl", "6s", "--stop-margin", "2900ms", "--kill-after", "2400ms"]  # both have that long to say it
+        p = self.start("hold", *patient, "k", "--", "sh", "-c", f"sh {self.folder}/child & setsid sh {self.folder}/child & "
                        "wait")
         ready = self.folder / "ready"
         wait_for(lambda: ready.exists() and ready.read_text() == "\n\n", "both run")
@@ -241,22 +244,22 @@ class Life(harness.Case):
 
     def test_a_keeper_that_is_stopped_while_it_waits_does_not_keep_amuxctl_waiting(self):
         self.server.ask("SET", "{amux}:lock:k", "other", "PX", "60000")
-        p = self.start("hold", "--wait", "1s", "k", "--", "true")
+        p = self.start("hold", "--wait", "4s", "k", "--", "true")
         os.kill(self.keeper_of(p.pid), signal.SIGSTOP)
         self.assertEqual(p.wait(harness.LIMIT), 125)
         self.server.ask("DEL", "{amux}:lock:k")  # the server is that of the next test, too
 
     def test_a_stopped_amuxctl_keeps_its_lease_and_loses_its_command_with_it(self):
-        p = self.start("hold", *TIMES, "k", "--", *self.worker())
+        p = self.start("hold", "--ttl", "6s", "--stop-margin", "1200ms", "--kill-after", "500ms", "k", "--", *self.worker())
         pid = self.worker_pid()
         p.send_signal(signal.SIGSTOP)
-        time.sleep(4)  # longer than a ttl: it was renewed
+        time.sleep(7)  # longer than a ttl: it was renewed
         self.assertTrue(self.server.held("k"))
         self.assertTrue(runs(pid))
         self.server.ask("DEL", "{amux}:lock:k")
         deleted = now()
         wait_for(lambda: not runs(pid), "the keeper has killed the command")
-        self.assertLess(self.last_beat(), deleted + 3)
+        self.assertLess(self.last_beat(), deleted + 6)
         p.send_signal(signal.SIGCONT)
         self.assertEqual(p.wait(harness.LIMIT), 122)
 

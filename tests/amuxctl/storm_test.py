@@ -11,7 +11,7 @@ import threading
 import time
 
 import harness
-from harness import now, runs, wait_for
+from harness import now, runs, send, wait_for
 
 SCALE = float(os.environ.get("AMUX_TEST_SCALE", "1"))
 SEED = int(os.environ.get("AMUX_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
@@ -75,14 +75,14 @@ class Storm(harness.Case):
         hit = self.keepers(victim.pid) if to_keeper else [victim.pid]
         for pid in hit:
             if victim.poll() is None:
-                os.kill(pid, what)
+                send(pid, what)
         keepers = [k for p in all_of_them for k in self.keepers(p.pid)]
         if what == signal.SIGSTOP:
             time.sleep(chance.choice([0.1, 2.5]))
             again = chance.choice([signal.SIGCONT, signal.SIGKILL])
             for pid in hit:
                 if runs(pid):
-                    os.kill(pid, again)
+                    send(pid, again)
         codes = [p.wait(2 * harness.LIMIT) for p in all_of_them]
         if victim.returncode not in (-9, 122):
             self.assertFalse(self.server.held("k"), f"{self.about}: a key is left, {codes}")

@@ -212,7 +212,7 @@ class Terminal(harness.Case):
         self.assertEqual([p for p in harness.processes().values() if p.parent == os.getpid() and p.name == "amux-keeper"], [])
 
     def test_a_command_that_is_killed_leaves_the_terminal_as_it_was(self):
-        s = self.session("hold", "--ttl", "1s", "k", "--", "sh", "-c", "stty raw -echo; echo ready; trap '' TERM; "
+        s = self.session("hold", "--ttl", "4s", "k", "--", "sh", "-c", "stty raw -echo; echo ready; trap '' TERM; "
                          "while :; do sleep 0.1; done")
         before = termios.tcgetattr(s.screen)[3]
         s.expect(b"ready")

@@ -4,7 +4,6 @@
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
@@ -33,7 +32,8 @@ class Encrypted(harness.Case):
                  "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{cls.keys}/key", "-out", cls.certificate],
                 stderr=subprocess.DEVNULL).returncode != 0:
             raise unittest.SkipTest("openssl makes no certificate")
-        cls.tls_port = random.randint(20000, 32000)
+        cls.tls_port, reservation = harness.reserved_port()
+        cls.addClassCleanup(reservation.close)
         cls.server_arguments = ("--tls-port", str(cls.tls_port), "--tls-cert-file", cls.certificate, "--tls-key-file",
                                 f"{cls.keys}/key", "--tls-ca-cert-file", cls.certificate, "--tls-auth-clients", "no")
         super().setUpClass()
@@ -185,7 +185,7 @@ class Words(harness.Case):
         self.assertEqual(self.run_it("release", "k", "a stranger's")[0], 0)
 
     def test_release_takes_the_token_or_force(self):
-        holder = self.acquire("k", "--ttl", "3s", "--metadata", "it")
+        holder = self.acquire("k", "--ttl", "6s", "--metadata", "it")
         token = json.loads(self.run_it("inspect", "--json", "k")[1])["token"]
         code, _, err = self.run_it("release", "k", "0" * 32)
         self.assertEqual((code, "does not hold it" in err), (1, True))
@@ -195,7 +195,7 @@ class Words(harness.Case):
         self.assertFalse(self.server.held("k"))
         self.assertEqual(self.run_it("release", "k", token)[0], 1)
         self.assertEqual(holder.wait(harness.LIMIT), 122)  # found out by its next renewal
-        holder = self.acquire("k", "--ttl", "3s", "--metadata", "it")
+        holder = self.acquire("k", "--ttl", "6s", "--metadata", "it")
         code, _, err = self.run_it("release", "--force", "k")
         self.assertEqual((code, "RELEASED BY FORCE from it (token " in err), (0, True))
         self.assertEqual(holder.wait(harness.LIMIT), 122)
@@ -257,6 +257,7 @@ class Words(harness.Case):
         self.addCleanup(server.close)
         os.kill(server.process.pid, signal.SIGSTOP)
         p = self.start("--url", server.url(), "hold", "--wait", "1s", "--busy-code", "0", "k", "true")
+        self.keeper_of(p.pid)
         time.sleep(2.5)
         os.kill(server.process.pid, signal.SIGCONT)
         self.assertEqual(p.wait(harness.LIMIT), 120, p.stderr.read())
