@@ -246,11 +246,15 @@ bool command::is_over() const
 void command::end_all() const
 {
     send(SIGTERM);
-    for (const pid_t id : family_.running()) {
+    for (const auto& [id, p] : family_.running()) {
         if (getpgid(id) == id_)
             continue; // told already
-        kill(id, SIGTERM);
-        kill(id, SIGCONT);
+        for (const int s : {SIGTERM, SIGCONT}) {
+            if (p.parent == front_)
+                kill(id, s); // its number stays its own until we bury it
+            else
+                send_signal(p, s);
+        }
     }
 }
 

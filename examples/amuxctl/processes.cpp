@@ -17,6 +17,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,6 +154,26 @@ std::optional<std::vector<process>> all_processes()
     return all;
 }
 
+void send_signal(const process& to, int signal)
+{
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, to.id, 0));
+    if (fd < 0) {
+        if (errno != ESRCH)
+            kill(to.id, signal);
+        return;
+    }
+    // Opened first: whose the number is now has had it then, or is another one.
+    bool is_same = true;
+    try {
+        const auto now = look_at(to.id);
+        is_same = now && now->begun == to.begun;
+    } catch (const std::system_error&) { // it cannot be told
+    }
+    if (is_same)
+        syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
+    close(fd);
+}
+
 descendants::descendants(pid_t ancestor, std::vector<pid_t> except)
     : ancestor_{ancestor}, except_{std::move(except)}
 {
@@ -209,22 +230,21 @@ bool descendants::none() const
     return false;
 }
 
-std::set<pid_t> descendants::running() const
+std::map<pid_t, process> descendants::running() const
 {
-    std::set<pid_t> found;
+    std::map<pid_t, process> found;
+    std::set<pid_t> family{ancestor_};
     for (const pid_t id : children().value_or(std::vector<pid_t>{})) {
-        if (!is_other(id) && !has_ended(id))
-            found.insert(id);
+        if (!is_other(id) && !has_ended(id) && family.insert(id).second)
+            found[id] = {.id = id, .parent = ancestor_};
     }
     const auto all = all_processes().value_or(std::vector<process>{});
-    std::set<pid_t> family{ancestor_};
-    family.insert(found.begin(), found.end());
     for (std::size_t before = 0; before != family.size();) { // until there is no more generation
         before = family.size();
         for (const process& p : all) {
             if (!is_other(p.id) && family.contains(p.parent) && family.insert(p.id).second &&
                 !p.ended)
-                found.insert(p.id);
+                found[p.id] = p;
         }
     }
     return found;
@@ -241,7 +261,7 @@ std::set<pid_t> descendants::kill_once() const
             if (!p || is_other(id) || (p->parent != ancestor_ && !met.contains(p->parent)))
                 continue;
             met.insert(id);
-            kill(id, SIGKILL);
+            send_signal(*p, SIGKILL);
         }
     } catch (const std::system_error&) { // there are still the children
     }
@@ -301,7 +321,7 @@ std::optional<std::vector<pid_t>> marked_processes::running(int signal)
             if (v == verdict::other)
                 continue;
             if (v == verdict::marked && signal != 0)
-                kill(id, signal);
+                send_signal(*p, signal);
             found.push_back(id);
         }
     } catch (const std::system_error&) {

@@ -30,6 +30,10 @@ void require_proc();
 /// All processes that can be seen; none when we may not look, for want of descriptors or memory. Other users' may be hidden.
 std::optional<std::vector<process>> all_processes();
 
+/// A signal to one that was looked at, and to nobody who has got its number since. (A moment is left when no descriptor is
+/// to be had, and with a kernel before 5.3.)
+void send_signal(const process& to, int signal);
+
 /// What a process, to which orphans fall, has below it; not `except`, and what those have started.
 class descendants {
 public:
@@ -51,7 +55,8 @@ public:
     bool none() const;
 
     /// What runs, as far as it can be seen: children always, theirs unless they are hidden.
-    std::set<pid_t> running() const;
+    /// (Of one that is hidden no more than its number and parent is known.)
+    std::map<pid_t, process> running() const;
 
     /// SIGKILL to all of them, again and again, until `none`, for a tenth of a second at most. Of hidden ones the children
     /// are met, and when they are dead, theirs are children.

@@ -147,6 +147,28 @@ TEST_CASE("amuxctl: a process that ends while it is looked at is no trouble", "[
     CHECK(trouble == 0);
 }
 
+TEST_CASE("amuxctl: who has got the number of another process does not get its signals",
+          "[amuxctl]")
+{
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(pause());
+    REQUIRE(child > 0);
+    amuxctl::process seen;
+    const auto all = amuxctl::all_processes();
+    REQUIRE(all);
+    for (const amuxctl::process& p : *all)
+        seen = p.id == child ? p : seen;
+    REQUIRE(seen.id == child);
+    amuxctl::process earlier = seen;
+    --earlier.begun;
+    amuxctl::send_signal(earlier, SIGHUP);
+    amuxctl::send_signal(seen, SIGKILL);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WTERMSIG(status) == SIGKILL);
+}
+
 TEST_CASE("amuxctl: what cannot be killed is tried ever more rarely, until somebody new is there",
           "[amuxctl]")
 {
