@@ -183,100 +183,109 @@ def run_test(program, test, flags, timeout, *options, **environment):
         return verdict, output.read(), time.monotonic() - start
 
 
-def main():
-    wanted = sys.argv[1:]
+def read_bugs(names):
+    """Those of these names, or all; and what is wrong with the rest."""
     bugs, failures = [], []
-    for path in files("tests/bugs/*.bug"):
-        if wanted and path.stem not in wanted:
-            continue
+    paths = {path.stem: path for path in files("tests/bugs/*.bug")}
+    for name in dict.fromkeys(names or paths):
         try:
-            bugs.append(Bug(path))
+            if name not in paths:
+                raise Broken("no such file in tests/bugs")
+            bugs.append(Bug(paths[name]))
         except Broken as trouble:
-            failures.append(f"{path.stem}: {trouble}")
-    for name in set(wanted) - {path.stem for path in files("tests/bugs/*.bug")}:
-        failures.append(f"{name}: no such file in tests/bugs")
+            failures.append(f"{name}: {trouble}")
+    return bugs, failures
 
-    work = pathlib.Path(tempfile.mkdtemp(prefix="amux-bugs-"))
-    try:
-        def or_trouble(make):
-            def attempt(*arguments):
-                try:
-                    return make(*arguments)
-                except Broken as trouble:
-                    return trouble
-            return attempt
 
-        # Without the mistakes: each source is compiled once, each test is run once.
-        named = {}
+def or_trouble(make):
+    def attempt(*arguments):
+        try:
+            return make(*arguments)
+        except Broken as trouble:
+            return trouble
+    return attempt
+
+
+def made_of(keys, make):
+    """By several compilers: {key: what `make(number, key)` gives, or the Broken that it raises}"""
+    return dict(zip(keys, in_parallel(lambda numbered: or_trouble(make)(*numbered), enumerate(keys))))
+
+
+class Clean:
+    """Without the mistakes: each source is compiled once, each test is run once."""
+
+    def __init__(self, bugs, work):
+        self.work, named, kinds = work, {}, {}
         for bug in bugs:
             for source in sources_of(bug):
                 named.setdefault((source, bug.flags), set()).add(bug.test)
-
-        kinds = {}
-        for bug in bugs:
-            for source in sources_of(bug):
                 kinds.setdefault(kind_of(source, bug.flags), []).append((ROOT / source, ROOT / bug.file))
-        beginnings = dict(zip(kinds, in_parallel(
-            lambda numbered: Beginnings(work / f"kind{numbered[0]}", COMPILE, *numbered[1]), enumerate(kinds.items()))))
-
-        def compile_clean(number, source, flags):
-            folder = work / f"clean{number}"
-            folder.mkdir()
-            return compile_object(source, named[source, flags], flags, folder,
-                                  *beginnings[kind_of(source, flags)].options())
-        clean = dict(zip(named, in_parallel(
-            lambda numbered: or_trouble(compile_clean)(numbered[0], *numbered[1]), enumerate(named))))
-
-        def build(number, bug):
-            objects = [clean[source, bug.flags] for source in sources_of(bug)]
-            for o in objects:
-                if isinstance(o, Broken):
-                    raise o
-            return link(objects, bug.flags, work / f"tests{number}")
+        self.tests_of = named
+        self.beginnings = made_of(kinds, lambda number, kind: Beginnings(work / f"kind{number}", COMPILE, kind, kinds[kind]))
+        self.objects = made_of(named, self.compile)
         builds = {(bug.sources, bug.flags): bug for bug in bugs}
-        programs = dict(zip(builds, in_parallel(lambda numbered: or_trouble(build)(*numbered),
-                                                enumerate(builds.values()))))
-
+        self.programs = made_of(builds, lambda number, build: self.link(number, builds[build]))
         tests = sorted({(bug.sources, bug.flags, bug.test) for bug in bugs
-                        if isinstance(programs[bug.sources, bug.flags], pathlib.Path)})
-        baseline = dict(zip(tests, in_parallel(
-            lambda t: run_test(programs[t[0], t[1]], t[2], t[1], 300), tests)))
+                        if isinstance(self.programs[bug.sources, bug.flags], pathlib.Path)})
+        self.ends = dict(zip(tests, in_parallel(lambda t: run_test(self.programs[t[:2]], t[2], t[1], 300), tests)))
 
-        def limit(bug):
-            """A hang is red too; twenty times the honest time is a hang."""
-            return bug.timeout or max(5.0, 20 * baseline.get((bug.sources, bug.flags, bug.test), [0])[-1])
+    def compile(self, number, source_and_flags):
+        source, flags = source_and_flags
+        folder = self.work / f"clean{number}"
+        folder.mkdir()
+        return compile_object(source, self.tests_of[source, flags], flags, folder,
+                              *self.beginnings[kind_of(source, flags)].options())
 
-        # While some wait for the end of a hang, others compile.
-        compilers = threading.Semaphore(JOBS)
+    def link(self, number, bug):
+        objects = [self.objects[source, bug.flags] for source in sources_of(bug)]
+        for made in objects:
+            if isinstance(made, Broken):
+                raise made
+        return link(objects, bug.flags, self.work / f"tests{number}")
 
-        def try_bug(bug):
-            program = programs[bug.sources, bug.flags]
-            if isinstance(program, Broken):
-                return f"without the mistake: {program}"
-            verdict, output, seconds = baseline[bug.sources, bug.flags, bug.test]
-            if verdict != "green":
-                return f"without the mistake the test is {verdict}:\n{output[-3000:]}"
-            folder = work / bug.name
-            try:
-                with compilers:
-                    program = compile_with(bug, clean, beginnings, folder)
-            except Broken as trouble:
-                return str(trouble)
-            verdict, output, seconds = run_test(program, bug.test, bug.flags, limit(bug))
-            shutil.rmtree(folder)
-            print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
-            if verdict == "green":
-                return f"nobody notices: {bug.what}"
-            return None
+    def require_green(self, bug):
+        program = self.programs[bug.sources, bug.flags]
+        if isinstance(program, Broken):
+            raise Broken(f"without the mistake: {program}")
+        verdict, output, _ = self.ends[bug.sources, bug.flags, bug.test]
+        if verdict != "green":
+            raise Broken(f"without the mistake the test is {verdict}:\n{output[-3000:]}")
 
-        bugs.sort(key=limit, reverse=True)
+    def limit(self, bug):
+        """A hang is red too; twenty times the honest time is a hang."""
+        return bug.timeout or max(5.0, 20 * self.ends.get((bug.sources, bug.flags, bug.test), [0])[-1])
+
+
+# While some wait for the end of a hang, others compile.
+COMPILERS = threading.Semaphore(JOBS)
+
+
+def try_bug(bug, clean):
+    """Requires that its test turns red. Raises Broken."""
+    clean.require_green(bug)
+    folder = clean.work / bug.name
+    with COMPILERS:
+        program = compile_with(bug, clean.objects, clean.beginnings, folder)
+    verdict, _, seconds = run_test(program, bug.test, bug.flags, clean.limit(bug))
+    shutil.rmtree(folder)
+    print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
+    if verdict == "green":
+        raise Broken(f"nobody notices: {bug.what}")
+
+
+def main():
+    bugs, failures = read_bugs(sys.argv[1:])
+    work = pathlib.Path(tempfile.mkdtemp(prefix="amux-bugs-"))
+    try:
+        clean = Clean(bugs, work)
+        bugs.sort(key=clean.limit, reverse=True)
         with concurrent.futures.ThreadPoolExecutor(2 * JOBS) as pool:
-            failures += [f"{bug.name}: {trouble}"
-                         for bug, trouble in zip(bugs, pool.map(try_bug, bugs)) if trouble]
-        passed = len(bugs) - sum(1 for f in failures if f.split(":")[0] in {b.name for b in bugs})
+            troubles = list(pool.map(lambda bug: or_trouble(try_bug)(bug, clean), bugs))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
+    passed = troubles.count(None)
+    failures += [f"{bug.name}: {trouble}" for bug, trouble in zip(bugs, troubles) if trouble]
     for failure in failures:
         print("FAILED " + failure.rstrip().replace("\n", "\n    "))
     print(f"{passed} passed, {len(failures)} failed")
