@@ -68,8 +68,8 @@ def ordered(headers, mistakes):
     return order
 
 
-class Beginnings:
-    """Those for one kind; `uses` are pairs of a source and the header that is mistaken for it."""
+class PrecompiledHeaders:
+    """For one kind of source; `uses` are pairs of a source and the header that is mistaken for it."""
 
     def __init__(self, folder, compiler, kind, uses):
         self.made = []  # (our headers in it, options)

@@ -39,7 +39,7 @@ sys.dont_write_bytecode = True
 from common import INCLUDE, JOBS, ROOT, files, in_parallel  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from precompiled import Beginnings, kind_of, seen_by  # noqa: E402
+from precompiled import PrecompiledHeaders, kind_of, seen_by  # noqa: E402
 
 
 class Broken(Exception):
@@ -118,9 +118,8 @@ def link(objects, flags, program):
     return program
 
 
-def compile_with(bug, clean, beginnings, folder):
-    """The test program with the mistake; `clean` are the objects without it, and what does not see the mistaken file
-    is taken from there."""
+def compile_with(bug, clean, folder):
+    """The test program with the mistake; what does not see the mistaken file is taken from `clean`."""
     header = ROOT / bug.file
     if not header.is_file():
         raise Broken(f"there is no {bug.file}")
@@ -129,10 +128,10 @@ def compile_with(bug, clean, beginnings, folder):
     mistaken.write_text(bug.mistaken(header.read_text()))
     objects, cases = [], 0
     for source in sources_of(bug):
-        made = clean[source, bug.flags]
+        made = clean.objects[source, bug.flags]
         cases += with_cases(source, [bug.test])[1]
         if header in seen_by(ROOT / source):
-            options = beginnings[kind_of(source, bug.flags)].options(header)
+            options = clean.precompiled[kind_of(source, bug.flags)].options(header)
             made = compile_object(source, [bug.test], bug.flags, folder, "-I", folder / "include", *options)
         objects.append(made)
     if cases == 0:
@@ -221,7 +220,8 @@ class Clean:
                 named.setdefault((source, bug.flags), set()).add(bug.test)
                 kinds.setdefault(kind_of(source, bug.flags), []).append((ROOT / source, ROOT / bug.file))
         self.tests_of = named
-        self.beginnings = made_of(kinds, lambda number, kind: Beginnings(work / f"kind{number}", COMPILE, kind, kinds[kind]))
+        self.precompiled = made_of(kinds, lambda number, kind: PrecompiledHeaders(
+            work / f"kind{number}", COMPILE, kind, kinds[kind]))
         self.objects = made_of(named, self.compile)
         builds = {(bug.sources, bug.flags): bug for bug in bugs}
         self.programs = made_of(builds, lambda number, build: self.link(number, builds[build]))
@@ -234,7 +234,7 @@ class Clean:
         folder = self.work / f"clean{number}"
         folder.mkdir()
         return compile_object(source, self.tests_of[source, flags], flags, folder,
-                              *self.beginnings[kind_of(source, flags)].options())
+                              *self.precompiled[kind_of(source, flags)].options())
 
     def link(self, number, bug):
         objects = [self.objects[source, bug.flags] for source in sources_of(bug)]
@@ -265,7 +265,7 @@ def try_bug(bug, clean):
     clean.require_green(bug)
     folder = clean.work / bug.name
     with COMPILERS:
-        program = compile_with(bug, clean.objects, clean.beginnings, folder)
+        program = compile_with(bug, clean, folder)
     verdict, _, seconds = run_test(program, bug.test, bug.flags, clean.limit(bug))
     shutil.rmtree(folder)
     print(f"{bug.name}: {verdict} after {seconds:.1f} s", flush=True)
