@@ -17,7 +17,6 @@ class event_gate;
 class lock_core;
 
 /// Something that happens on a lock's loop: posted, or armed for a time. It is kept alive until then.
-///
 class core_event {
 public:
     explicit core_event(std::shared_ptr<event_gate> gate) noexcept

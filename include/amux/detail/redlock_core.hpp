@@ -205,15 +205,16 @@ inline bool redlock_core::holds_back(const round_ptr& r) noexcept
 {
     if (r->end != verdict::yes || r->stopped || over_)
         return false;
-    try {
-        if (!std::exchange(r->told, true)) {
-            const auto when = now() + crowds_.pause(r->key);
+    if (!r->tells_at) {
+        r->tells_at = now();
+        try {
+            const auto when = *r->tells_at + crowds_.pause(r->key);
             look_at(r, when);
             r->tells_at = when;
+        } catch (...) { // NOLINT(bugprone-empty-catch): without memory it tells at once
         }
-    } catch (...) { // NOLINT(bugprone-empty-catch): without memory it tells at once
     }
-    if (now() >= r->tells_at)
+    if (now() >= *r->tells_at)
         return false;
     r->end = verdict::open;
     return true;
@@ -291,7 +292,7 @@ inline void redlock_core::shut_down() noexcept
         over_ = true;
         gone = std::exchange(alarm_, {});
         while (const round_ptr r = agenda_.take((clock::time_point::max)())) {
-            if (!r->told)
+            if (!r->tells_at)
                 continue;
             decide(r);
             wake(*r);

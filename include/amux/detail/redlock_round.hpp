@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,8 +58,7 @@ struct redlock_round {
     std::shared_ptr<redlock_round> renewal; // whose `acquire` at one node this is
     bool asked_all = false; // not decided before
     bool stopped = false;
-    bool told = false; // a `wait`: that the key may be free
-    clock::time_point tells_at{}; // a `wait` that was told: when it says so
+    std::optional<clock::time_point> tells_at; // of a `wait` that was told that the key may be free
     bool late = false; // granted by a majority, but too late
     std::chrono::milliseconds waited{}; // for the nodes that have not answered in time
     verdict end = verdict::open;
