@@ -33,7 +33,7 @@ constexpr verb_text verbs[] = {
     {verb::hold, "hold", "hold [OPTION...] KEY [--] COMMAND...",
      "Waits for the key, runs the command under its lease, renews that, and releases it when the\n"
      "command has ended. Ends the command when the lease is lost. Gives the command's exit code.\n"
-     "The command finds AMUX_KEY, AMUX_TOKEN and AMUX_FENCE in its environment.\n"},
+     "The command finds AMUX_KEY, AMUX_TOKEN, AMUX_TOKENS and AMUX_FENCE in its environment.\n"},
     {verb::attempt, "try", "try [OPTION...] KEY [--] COMMAND...",
      "The same, but does not wait: ends with 121 when somebody else has the key.\n"},
     {verb::inspect, "inspect", "inspect [OPTION...] KEY",
