@@ -423,7 +423,7 @@ TEST_CASE("redlock: a wait for a release ends with the hint of a majority", "[re
     asked<void> first{w.loop, wait(*w.lock, {})};
     asked<void> second{w.loop, wait(*w.lock, stop.get_token())};
     w.stores[0].drop(w.key); // it has lost its data
-    w.pass(10ms);
+    w.pass(1s); // no limit ends it
     CHECK(first.state() == "waits");
     SECTION("a release")
     {
@@ -479,6 +479,37 @@ TEST_CASE("redlock: after split votes a wait tells of a release when a random ti
     CHECK(wait.state() == "done");
 }
 
+TEST_CASE("redlock: after plain refusals, or as many grants, a wait tells of a release at once",
+          "[redlock]")
+{
+    redlock_world w;
+    w.stores[0].usurp(w.key, "other", 1h);
+    w.stores[1].usurp(w.key, "another", 1h);
+    const bool split = GENERATE(false, true);
+    if (!split)
+        w.stores[2].usurp(w.key, "a third", 1h);
+    for (int n = 0; n != 8; ++n) {
+        auto a = w.acquire("a" + std::to_string(n));
+        w.loop.run_ready();
+        CHECK(!a.value().acquired);
+    }
+    if (split) {
+        w.stores[0].drop(w.key);
+        w.stores[1].drop(w.key);
+        for (int n = 0; n != 8; ++n)
+            w.grant("b");
+    }
+    asked<void> wait{w.loop, [](redlock<scripted_node>& l) -> amux::task<> {
+                         co_await l.wait_for_release("k");
+                     }(*w.lock)};
+    w.loop.run_ready();
+    CHECK(wait.state() == "waits");
+    for (auto& s : w.stores)
+        s.drop(w.key);
+    w.loop.run_ready();
+    CHECK(wait.state() == "done");
+}
+
 TEST_CASE("redlock: without a majority that can tell, waiting and looking are in trouble",
           "[redlock]")
 {
@@ -511,6 +542,10 @@ TEST_CASE("redlock: trouble that a majority calls permanent is permanent", "[red
     w.loop.run_ready();
     REQUIRE(a.state() == "trouble");
     CHECK(kind_of(a.error()) == backend_error_kind::permanent);
+    w.stores[1].always(operation::acquire, course::fails(backend_error_kind::not_applied));
+    auto minority = w.acquire("b");
+    w.loop.run_ready();
+    CHECK(kind_of(minority.error()) == backend_error_kind::not_applied);
 }
 
 TEST_CASE("redlock: distributed_lock takes it, and may be called from another thread", "[redlock]")

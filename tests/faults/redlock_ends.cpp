@@ -77,15 +77,22 @@ TEST_CASE("redlock: a grant whose coroutine is destroyed before it is resumed is
 TEST_CASE("redlock: an older acquire that fails or reaches nobody ends no newer lease of its token",
           "[redlock][lifetime]")
 {
-    const bool fails = GENERATE(false, true);
+    const bool fails = GENERATE(false, true), refused = GENERATE(false, true);
     redlock_world w;
-    for (auto& s : w.stores)
+    for (auto& s : w.stores) {
         s.next(operation::acquire,
                fails ? course::fails(backend_error_kind::not_applied, 50ms) : course::late(50ms));
+        if (refused)
+            s.usurp(w.key, "other", 1min);
+    }
     bool granted = false;
     amux::manual_event_loop home;
     hooked_coroutine older = acquire_into(*w.lock, granted);
     older.start(&home);
+    for (auto& s : w.stores) {
+        if (refused)
+            s.drop(w.key);
+    }
     w.grant("a");
     w.pass(50ms); // the older one is decided, and posted to its home
     older.destroy();
@@ -168,6 +175,19 @@ TEST_CASE("redlock: a wait that was stopped before is over at once", "[redlock][
     CHECK(over);
 }
 
+TEST_CASE("redlock: a wait without a scheduler goes on inside the call that stops it",
+          "[redlock][lifetime]")
+{
+    redlock_world w;
+    w.grant("a");
+    std::stop_source stop;
+    bool over = false;
+    hooked_coroutine waiting = wait_into(*w.lock, stop.get_token(), over);
+    waiting.start(nullptr);
+    stop.request_stop();
+    CHECK(over);
+}
+
 TEST_CASE("redlock: what a node throws is trouble, whatever it is", "[redlock][faults]")
 {
     redlock_world w;
@@ -194,14 +214,18 @@ TEST_CASE("redlock: when it is gone, calls end with the nodes, and nothing is tr
     w.stores[1].next(operation::release, course::held());
     auto open = w.release("b");
     w.loop.run_ready();
-    const auto before = w.stores[2].count(operation::release);
+    w.stores[0].next(operation::release, course::fails(backend_error_kind::not_applied, 50ms));
+    auto failing = w.release("c");
+    w.loop.run_ready();
+    const auto before = w.calls(operation::release);
     w.lock.reset();
     w.pass(1min);
-    CHECK(w.stores[2].count(operation::release) == before);
+    CHECK(w.calls(operation::release) == before);
     CHECK(open.state() == "waits");
     w.stores[1].answer(w.stores[1].oldest_in_flight(operation::release));
     w.loop.run_ready();
     CHECK(!open.value());
+    CHECK(failing.state() == "trouble");
 }
 
 TEST_CASE("redlock: a call that is awaited when it is gone gets no lease", "[redlock][lifetime]")

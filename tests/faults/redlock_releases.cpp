@@ -50,6 +50,75 @@ TEST_CASE("redlock: a node that refuses a release for good is not asked again", 
     CHECK(w.stores[0].count(operation::release) == 1);
 }
 
+TEST_CASE("redlock: an extend neither counts what is to be freed nor keeps it", "[redlock]")
+{
+    redlock_world w;
+    w.grant("a");
+    for (auto& s : w.stores)
+        s.next(operation::release, course::fails(backend_error_kind::not_applied));
+    auto r = w.release("a");
+    auto e = w.extend("a");
+    w.loop.run_ready();
+    REQUIRE(e.state() == "trouble");
+    CHECK_THAT(e.message(), ContainsSubstring("a release of the same token"));
+    w.pass(100ms);
+    CHECK(w.held_by("a") == 0);
+}
+
+TEST_CASE("redlock: a release is not doubted because of an extend", "[redlock]")
+{
+    redlock_world w; // which creates nothing, however late it is carried out
+    w.grant("a");
+    w.stores[0].next(operation::extend, course::fails(backend_error_kind::indeterminate));
+    auto e = w.extend("a");
+    auto r = w.release("a");
+    w.pass(5s);
+    CHECK(r.value());
+    CHECK(w.calls(operation::release) == 3);
+}
+
+TEST_CASE("redlock: a release that hangs for longer than its lease does not count as over",
+          "[redlock]")
+{
+    redlock_world w;
+    w.grant("a", 1s);
+    w.stores[0].next(operation::release, course::slow(5s, 0ms));
+    auto r = w.release("a");
+    w.pass(2s);
+    w.stores[1].next(operation::acquire, course::fails(backend_error_kind::not_applied));
+    auto a = w.acquire("a");
+    w.loop.run_ready();
+    REQUIRE(a.state() == "trouble");
+    CHECK_THAT(a.message(), ContainsSubstring("node 1: a release of the same token"));
+}
+
+TEST_CASE("redlock: a shorter time to live that hangs does not count as over when all is freed",
+          "[redlock]")
+{
+    redlock_world w;
+    SECTION("an acquire on its way")
+    {
+        w.stores[0].next(operation::acquire, course::slow(5s, 0ms));
+        for (std::size_t n = 1; n != 3; ++n)
+            w.stores[n].next(operation::acquire, course::fails(backend_error_kind::not_applied));
+        auto shorter = w.acquire("a", 1s);
+        w.pass(500ms);
+    }
+    SECTION("an extend in doubt")
+    {
+        w.grant("a");
+        w.stores[0].next(operation::extend, course::loses_reply());
+        auto shorter = w.extend("a", 1s);
+        auto r = w.release("a");
+        w.loop.run_ready();
+    }
+    w.stores[1].next(operation::acquire, course::fails(backend_error_kind::not_applied));
+    auto longer = w.acquire("a");
+    w.loop.run_ready();
+    REQUIRE(longer.state() == "trouble");
+    CHECK_THAT(longer.message(), ContainsSubstring("node 1: yes, but a shorter time"));
+}
+
 TEST_CASE("redlock: a token that was granted elsewhere is released until its ttl may be over",
           "[redlock]")
 {
@@ -123,6 +192,10 @@ TEST_CASE("redlock: each attempt that fails is given back at once, however many 
         REQUIRE(w.stores[0].holder(w.key) != "a");
         w.pass(200ms);
     }
+    w.stores[0].next(operation::release, course::fails(backend_error_kind::not_applied));
+    auto last = w.acquire("a");
+    w.pass(200ms);
+    CHECK(w.stores[0].holder(w.key) != "a"); // it is asked again as soon as after the first attempt
 }
 
 TEST_CASE("redlock: an acquire that fails frees also what its token had where it was not asked",

@@ -35,6 +35,8 @@ TEST_CASE("redlock: doubt about a shorter time to live ends after a while", "[re
     w.stores[0].next(operation::extend, course::loses_reply());
     auto shorter = w.extend("a", 1s);
     w.pass(500ms);
+    auto renewed = w.extend("a");
+    w.pass(5s);
     bring_down(w, 1);
     auto early = w.extend("a");
     w.pass(300ms);
@@ -86,6 +88,69 @@ TEST_CASE("redlock: a renewal asks again where somebody else has the key for a m
     CHECK(w.held_by("a") == 2);
     w.stores[0].drop(w.key);
     w.pass(100ms);
+    CHECK(w.held_by("a") == 3);
+}
+
+TEST_CASE("redlock: what a shorter extend may have ended is not put back when a longer one follows",
+          "[redlock][wipes]")
+{
+    redlock_world w;
+    w.grant("a");
+    bring_down(w, 1);
+    bring_down(w, 2);
+    auto shorter = w.extend("a", 300ms);
+    w.pass(500ms);
+    CHECK(shorter.state() == "trouble"); // carried out at node 1, and over
+    for (std::size_t n = 1; n != 3; ++n)
+        w.stores[n].always(operation::extend, course::at_once());
+    auto longer = w.extend("a");
+    w.loop.run_ready();
+    CHECK(longer.value());
+    CHECK(!w.stores[0].holder(w.key));
+}
+
+TEST_CASE("redlock: a lease that was granted elsewhere is extended, and put back nowhere",
+          "[redlock][wipes]")
+{
+    redlock_world w;
+    for (auto& s : w.stores)
+        s.usurp(w.key, "a", 10s);
+    auto e = w.extend("a");
+    w.loop.run_ready();
+    CHECK(e.value());
+    w.stores[2].drop(w.key);
+    auto again = w.extend("a");
+    w.loop.run_ready();
+    CHECK(again.value());
+    CHECK(w.calls(operation::acquire) == 0);
+}
+
+TEST_CASE("redlock: a lease that was granted elsewhere and is lost is freed where it may be left",
+          "[redlock]")
+{
+    redlock_world w;
+    w.stores[0].usurp(w.key, "a", 10s);
+    w.stores[0].next(operation::extend, course::fails(backend_error_kind::not_applied, 10ms));
+    w.stores[2].next(operation::extend, course::late(20ms));
+    auto e = w.extend("a");
+    w.pass(100ms);
+    REQUIRE(e.state() == "done");
+    CHECK(!e.value());
+    CHECK(w.held_by("a") == 0);
+    CHECK(w.calls(operation::release) == 1);
+}
+
+TEST_CASE("redlock: an extend that is asked before its grant is known takes nothing from it",
+          "[redlock]")
+{
+    redlock_world w;
+    for (auto& s : w.stores)
+        s.next(operation::acquire, course::late(50ms));
+    auto a = w.acquire("a");
+    auto e = w.extend("a");
+    w.pass(100ms);
+    REQUIRE(a.state() == "done");
+    CHECK(a.value().acquired);
     CHECK(w.held_by("a") == 3);
 }
 
@@ -162,6 +227,10 @@ TEST_CASE("redlock: what is put back has the metadata that the nodes have", "[re
     };
     REQUIRE(acquire("first"));
     REQUIRE(acquire("second")); // goes on with what is there
+    w.pass(9'900ms); // believed no more, and there yet
+    auto goes_on = w.extend("a");
+    w.loop.run_ready();
+    CHECK(goes_on.value());
     w.stores[0].drop(w.key);
     auto e = w.extend("a");
     w.loop.run_ready();

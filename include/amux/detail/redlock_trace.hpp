@@ -135,8 +135,7 @@ inline void redlock_trace::asked(const redlock_round& r) noexcept
     }
     known_ = true;
     over_ = (std::max)(over_, deadline_after(r.started, r.ttl));
-    if (r.op == operation::extend && believed_ != time_point{}) // it may be carried out from now on
-        believed_ = (std::min)(believed_, r.valid_until());
+    believed_ = (std::min)(believed_, r.valid_until()); // it may be carried out from now on
     if (r.op == operation::acquire) {
         last_acquire_ = &r;
         for (at_node& at : nodes_)
@@ -156,10 +155,9 @@ inline bool redlock_trace::may_shorten(const redlock_round& r, std::size_t node,
                                        time_point now) const noexcept
 {
     const at_node& at = nodes_[node];
-    return r.op != operation::release &&
-           ((at.doubtful < r.ttl && now < at.doubtful_until) ||
-            std::any_of(at.setting.begin(), at.setting.end(),
-                        [&r](milliseconds other) { return other < r.ttl; }));
+    return (at.doubtful < r.ttl && now < at.doubtful_until) ||
+           std::any_of(at.setting.begin(), at.setting.end(),
+                       [&r](milliseconds other) { return other < r.ttl; });
 }
 
 inline void redlock_trace::sent(const redlock_round& r, std::size_t node)
@@ -203,7 +201,7 @@ inline void redlock_trace::ttl_answered(const redlock_round& r, at_node& at, con
     at.left = doubt ? rest::doubt : (std::max)(at.left, rest::held);
     at.again = {}; // earlier pauses were for what was left before
     at.pause = first_pause;
-    at.crossed = at.crossed || at.releasing != 0;
+    at.crossed = at.releasing != 0;
     if (r.renewal && now >= believed_)
         at.came_late = true;
 }
@@ -230,7 +228,7 @@ inline bool redlock_trace::is_late(const redlock_round& r, std::size_t node,
     if (!r.renewal && r.op != operation::extend)
         return false;
     const at_node& at = nodes_[node];
-    return now >= believed_ && (r.renewal || at.came_late || at.acquiring != 0);
+    return now >= believed_ && (at.came_late || at.acquiring != 0);
 }
 
 /// Only the newest promises anything: what was asked before may be carried out before or after it.
@@ -303,8 +301,8 @@ inline void redlock_trace::judge_latecomers(time_point now) noexcept
 inline bool redlock_trace::settled(time_point now) const noexcept
 {
     return undecided_ == 0 && std::none_of(nodes_.begin(), nodes_.end(), [now](const at_node& at) {
-               return at.acquiring != 0 || at.releasing != 0 || !at.setting.empty() ||
-                      now < at.may_go_until || now < at.doubtful_until || at.left != rest::nothing;
+               return at.releasing != 0 || !at.setting.empty() || now < at.may_go_until ||
+                      now < at.doubtful_until || at.left != rest::nothing;
            });
 }
 
