@@ -5,6 +5,7 @@
 #include "support/lease_bench.hpp"
 #include "support/redlock_world.hpp"
 
+#include <amux/error.hpp>
 #include <amux/manual_event_loop.hpp>
 #include <amux/memory_backend.hpp>
 #include <amux/redlock.hpp>
@@ -16,6 +17,9 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
@@ -65,6 +69,36 @@ amux::task<bool> release(world& w, std::size_t nth)
     co_return yes;
 }
 
+/// A store whose answers to a release may be lost.
+struct losing_store {
+    amux::memory_backend store;
+    const bool* loses;
+
+    auto acquire(std::string_view key, std::string_view token, milliseconds ttl)
+    {
+        return store.acquire(key, token, ttl);
+    }
+    auto extend(std::string_view key, std::string_view token, milliseconds ttl)
+    {
+        return store.extend(key, token, ttl);
+    }
+    auto release(std::string_view key, std::string_view token)
+    {
+        if (*loses)
+            throw amux::backend_error{amux::backend_error_kind::indeterminate, "lost"};
+        return store.release(key, token);
+    }
+    auto get(std::string_view key) { return store.get(key); }
+};
+
+amux::task<bool> use_once(amux::redlock<losing_store>& lock, std::string token, bool released)
+{
+    const auto result = co_await lock.acquire(the_key, token, 1s);
+    if (released)
+        co_await lock.release(the_key, token);
+    co_return result.acquired;
+}
+
 amux::task<bool> acquire_slowly(support::redlock_world& w, std::size_t nth, bool& missed)
 {
     auto call = w.lock->acquire(w.key, "a", 10s);
@@ -92,6 +126,29 @@ TEST_CASE("redlock: a question that finds no memory leaves nothing behind", "[re
         CHECK(w.outcome(&release, enough) == "done");
         w.pass(2s);
         if (nth > 1)
+            CHECK(support::live_allocations() == live);
+        live = support::live_allocations();
+    }
+}
+
+TEST_CASE("redlock: of a token nothing is kept once no question about it can be carried out",
+          "[redlock][memory]")
+{
+    const bool released = GENERATE(false, true), never = false;
+    amux::manual_event_loop loop;
+    std::vector<losing_store> nodes;
+    for (int n = 0; n != 3; ++n)
+        nodes.push_back({amux::memory_backend{loop}, n == 0 ? &released : &never});
+    amux::redlock<losing_store> lock{std::move(nodes), loop};
+    std::ptrdiff_t live = 0;
+    for (int n = 0; n != 4; ++n) {
+        {
+            asked<bool> a{loop, use_once(lock, the_token + std::to_string(n), released)};
+            loop.run_ready();
+            CHECK(a.value());
+        }
+        support::let_pass(loop, 35s); // a lost release is minded for 30 s
+        if (n > 1)
             CHECK(support::live_allocations() == live);
         live = support::live_allocations();
     }

@@ -80,6 +80,10 @@ RECORDS = [*plain("request_record_test", "deadlock_test", "random/deadlock_walk"
 OBSERVERS = [*plain("random/observers_walk", "stress/observers_stress"),
              *sanitized(ASAN, "random/observers_walk"),
              *sanitized(TSAN, "stress/observers_stress")]
+REDLOCK = [*plain("redlock_rules_test", "redlock_test", "faults/redlock_releases",
+                  "faults/redlock_renewals", "faults/redlock_ends", "faults/redlock_wipes",
+                  "faults/redlock_mixes", "faults/redlock_no_memory", "random/redlock_tokens"),
+           *sanitized(ASAN, "redlock_test", "faults/redlock_ends", "faults/redlock_renewals")]
 
 # Which tests are to notice a change of a header: some of its own, then a group.
 HEADERS = {
@@ -132,6 +136,17 @@ HEADERS = {
     "loop_gate": (["loop_call_test"], LEASES),
     "wake_point": ([], LEASES),
     "lease_counters": (["lease_counters_test"], OBSERVERS),
+    "redlock": ([], REDLOCK),
+    "redlock_agenda": ([], REDLOCK),
+    "redlock_call": ([], REDLOCK),
+    "redlock_core": ([], REDLOCK),
+    "redlock_crowds": ([], REDLOCK),
+    "redlock_gaps": ([], REDLOCK),
+    "redlock_nodes": ([], REDLOCK),
+    "redlock_round": ([], REDLOCK),
+    "redlock_trace": ([], REDLOCK),
+    "redlock_traces": ([], REDLOCK),
+    "redlock_vote": ([], REDLOCK),
     "memory_backend": (["memory_backend_test", "schedules/backend_schedules"], LEASES),
 }
 
@@ -141,7 +156,7 @@ COMPILER = ["clang++-19", "-std=c++20", "-O0", "-w", "-pthread", "-D_GLIBCXX_ASS
 SCHEDULES = {"schedules/mux_schedules": "0.005", "schedules/loop_schedules": "0.2",
              "schedules/backend_schedules": "0.2"}
 # How long random tests are, where not the twentieth part of what they are: these are cheap.
-SCALES = {"random/deadlock_walk": "1", "random/observers_walk": "0.5",
+SCALES = {"random/deadlock_walk": "1", "random/redlock_tokens": "1", "random/observers_walk": "0.5",
           "stress/deadlock_stress": "1"}
 EXPLORER = [f"schedules/{name}" for name in ("explorer", "fibre", "interposed", "mux_program")]
 SUPPORT = tuple(map(str, files("tests/support/*.cpp")))
