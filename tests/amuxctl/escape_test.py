@@ -74,7 +74,8 @@ while True:
 # One that other users may use too: ours may be in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
 
-TIMES = ["--ttl", "3s", "--stop-margin", "1200ms", "--kill-after", "300ms"]
+TIMES = ["--ttl", "3s", "--stop-margin", "1200ms", "--kill-after", "300ms"]  # where the lease is lost
+LONG = ["--ttl", "600s", "--kill-after", "300ms"]  # what is free sooner was released
 
 
 def can(*words):
@@ -126,7 +127,7 @@ class Escape(harness.Case):
         self.fail("something of the command is alive")
 
     def test_who_passes_itself_on_is_ended_before_the_release(self):
-        p = self.hold(*TIMES, "k", "--", *self.python(WANDERER))
+        p = self.hold(*LONG, "k", "--", *self.python(WANDERER))
         self.assertEqual(p.wait(harness.LIMIT), 0)
         self.assert_all_have_ended()
         self.assertFalse(self.server.held("k"))
@@ -149,7 +150,7 @@ class Escape(harness.Case):
         self.assertEqual(p.wait(harness.LIMIT), 122)
 
     def test_who_multiplies_is_ended_before_the_release(self):
-        p = self.hold(*TIMES, "k", "--", "sh", "-c", '"$@" & read line', "-", *self.python(BROOD))
+        p = self.hold(*LONG, "k", "--", "sh", "-c", '"$@" & read line', "-", *self.python(BROOD))
         self.wait_until_begun(64)
         p.stdin.close()
         self.assertEqual(p.wait(harness.LIMIT), 1)
@@ -197,7 +198,7 @@ class Escape(harness.Case):
                   "--clear-groups", "--bounding-set", "-all," + capabilities]
         if not can(*before, "setpriv", "--reuid", "65534", PYTHON, "-c", ""):
             self.skipTest("we may not mount a /proc, or others may not use our Python")
-        return self.hold(*TIMES, "k", "--", *words, before=before)
+        return self.hold(*LONG, "k", "--", *words, before=before)
 
     def test_a_hidden_process_is_ended_before_the_release(self):
         p = self.hold_with_hidden_users(
@@ -220,10 +221,10 @@ class Escape(harness.Case):
     STUBBORN = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write({ready}, b'x'); signal.pause()"
 
     def test_an_amuxctl_that_can_open_nothing_ends_what_is_left_before_the_release(self):
-        p = self.hold(*TIMES, "k", "--", "sh", "-c", 'setsid sh -c \'"$@" & wait\' - "$@" & read line', "-",
+        p = self.hold(*LONG, "k", "--", "sh", "-c", 'setsid sh -c \'"$@" & wait\' - "$@" & read line', "-",
                       *self.python(self.STUBBORN))
         self.wait_until_begun()
-        resource.prlimit(p.pid, resource.RLIMIT_NOFILE, (0, 0))
+        resource.prlimit(p.pid, resource.RLIMIT_NOFILE, (3, 3))  # with less it could not poll
         p.stdin.close()
         self.assertEqual(p.wait(harness.LIMIT), 1)
         self.assert_all_have_ended()
@@ -294,7 +295,7 @@ class Escape(harness.Case):
 
     def test_what_the_caller_had_started_is_none_of_its_business(self):
         script = f'sleep 600 & echo $! >{self.folder}/job; (exit 3) & exec "$@"'
-        p = subprocess.Popen(["sh", "-c", script, "-", harness.AMUXCTL, "hold", *TIMES, "k", "--", "sh", "-c",
+        p = subprocess.Popen(["sh", "-c", script, "-", harness.AMUXCTL, "hold", *LONG, "k", "--", "sh", "-c",
                               "setsid sleep 600 & exit 4"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
                              env=self.environment())
         self.started.append(p)
